@@ -1,0 +1,44 @@
+# Two commands matter: `make demo` and `make test`. Everything is created on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.PHONY: demo test check bench simulate serve docs lock clean help
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+demo: $(STAMP) ## start a broker and its demo agents, run a chain, show it
+	$(BIN)/a2a-handoff demo
+
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP) ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(STAMP) ## measure, print a table of ratios
+	$(BIN)/python -m tests.benchmarks
+
+serve: $(STAMP) ## run the broker with the example cards
+	$(BIN)/a2a-handoff serve
+
+docs: $(STAMP) ## write the generated tables of docs/reference anew
+	$(BIN)/python -m tests.docs_tables --write
+
+lock: $(STAMP) ## lock the dependencies anew (needs uv)
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

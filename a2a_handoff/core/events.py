@@ -1,0 +1,717 @@
+"""Commands, events and actions: the closed unions that the machine speaks.
+
+Commands are imperative and may be refused. Events are facts in the past tense, committed to the
+log, and the only truth. Actions are intended effects: work for the dispatcher, written in the same
+transaction as the event that caused them.
+
+Raw JSON travels as ``bytes`` in the shape of A2A 1.0 and is never re-encoded here.
+Times are epoch seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from a2a_handoff.core.agents import Readiness, Role
+from a2a_handoff.core.context import Mode, Package
+from a2a_handoff.core.policy import Policy
+from a2a_handoff.core.tracing import HopTrace
+
+
+class State(StrEnum):
+    """Where a handoff stands. The names of REST; A2A task states are in ``TASK_STATES``."""
+
+    REQUESTED = "requested"
+    OFFERED = "offered"
+    ACKNOWLEDGED = "acknowledged"
+    INPUT_REQUIRED = "input_required"
+    AUTH_REQUIRED = "auth_required"
+    HANDED_OFF = "handed_off"
+    ESCALATED = "escalated"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    RETURNED = "returned"
+    EXPIRED = "expired"
+
+    @property
+    def terminal(self) -> bool:
+        """Terminal is final: no event follows that changes the state."""
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.RETURNED, State.EXPIRED})
+
+
+class Outcome(StrEnum):
+    """How an attempt or a handoff ended badly; the value of ``error.type`` on spans and metrics."""
+
+    NO_CAPABLE_AGENT = "no_capable_agent"
+    TARGET_UNAVAILABLE = "target_unavailable"
+    TARGET_REJECTED = "target_rejected"
+    TARGET_FAILED = "target_failed"
+    TARGET_AUTH = "target_auth"
+    INVALID_RESPONSE = "invalid_response"
+    TIMEOUT = "timeout"
+    RELEASED = "released"
+    RESCINDED = "rescinded"
+    EXPIRED = "expired"
+    CANCELED = "canceled"
+    CYCLE_DETECTED = "cycle_detected"
+    MAX_HOPS_EXCEEDED = "max_hops_exceeded"
+    SELF_ONLY = "self_only"
+
+
+# --- values inside commands and events -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One agent that may take the handoff, in the order to be tried.
+
+    ``reasons`` says why it stands where it stands.
+    """
+
+    agent_id: str
+    readiness: Readiness
+    role: Role = Role.AGENT
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """One agent that may not take it, and why. ``near`` marks a near miss worth showing."""
+
+    agent_id: str
+    reason: str
+    near: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """A routing decision, frozen into the log.
+
+    ``rule`` names the routing rule that matched, if one did. ``reason`` says why there are no
+    candidates. ``wait``: agents match but none is present, so waiting makes sense.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+    rule: str = ""
+    reason: Outcome | None = None
+    wait: bool = False
+    started_at: float = 0.0
+
+
+class OutputKind(StrEnum):
+    """What a target said: a status message, an artifact (or a chunk of one), a plain message."""
+
+    STATUS = "status"
+    ARTIFACT = "artifact"
+    MESSAGE = "message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One thing that the target said, as A2A 1.0 JSON.
+
+    For ``artifact`` ``body`` is the artifact; ``append`` and ``last`` are its chunk flags (A2A 1.0
+    section 4.2.2). For ``status`` and ``message`` ``body`` is the message, or empty.
+    """
+
+    kind: OutputKind
+    body: bytes = b""
+    append: bool = False
+    last: bool = True
+    artifact_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """The target's own names for the task. Empty where the target never told."""
+
+    task_id: str = ""
+    context_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the core needs to make the next offer and cannot make itself.
+
+    ``eligible`` are the agents that could be offered the handoff right now; the frozen order is
+    filtered by it. Ids are new, ``jitter`` is in [0, 1).
+    """
+
+    offer_id: str
+    span_id: str
+    jitter: float = 0.0
+    eligible: frozenset[str] = frozenset()
+    supervisors: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentRef:
+    """The handoff that this one continues."""
+
+    handoff_id: str
+    mode: Mode
+    deadline_at: float
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Create the handoff. Guards run first: a loop or a sixth hop is an error, nothing is stored."""
+
+    handoff_id: str
+    tenant: str
+    sender: str
+    context_id: str
+    message: bytes
+    message_id: str
+    request_metadata: bytes
+    extensions: tuple[str, ...]
+    package: Package
+    resolution: Resolution
+    policy: Policy
+    trace: HopTrace
+    deadline_at: float
+    means: Means
+    parent: ParentRef | None = None
+    accepted_output_modes: tuple[str, ...] = ()
+    surface: str = ""
+    returns_to: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A new resolution, asked for by ``ResolutionRequested``."""
+
+    resolution: Resolution
+    means: Means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledge:
+    """The target is ready. ``attempt`` 0 means the current one (the caller is known to hold it)."""
+
+    agent_id: str
+    attempt: int = 0
+    remote: Remote = field(default_factory=Remote)
+    context_score: float | None = None
+    synthetic_span: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decline:
+    """The target will not take it."""
+
+    agent_id: str
+    means: Means
+    attempt: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFailed:
+    """The delivery is known not to have started work: retry, then move on.
+
+    ``again``: the same agent may be asked again (a refused connection may; a wrong password not).
+    ``retry_after_s`` is the agent's own wish.
+    """
+
+    attempt: int
+    outcome: Outcome
+    detail: str
+    means: Means
+    again: bool = True
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryUnsure:
+    """The request went out and nothing came back: the target may be working on it."""
+
+    attempt: int
+    detail: str
+    means: Means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferLapsed:
+    """The time for the ACK of a pull offer is over."""
+
+    attempt: int
+    means: Means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the target said on the way. ``remote`` if it was not known before."""
+
+    attempt: int
+    outputs: tuple[Output, ...]
+    agent_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskCaller:
+    """The target needs input (or a credential) from the caller."""
+
+    attempt: int
+    agent_id: str = ""
+    auth: bool = False
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A follow-up message of the caller. ``message_id`` makes it idempotent."""
+
+    message: bytes
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete:
+    """The target finished the task."""
+
+    attempt: int = 0
+    agent_id: str = ""
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
+    """The target, having accepted, failed the task."""
+
+    attempt: int = 0
+    agent_id: str = ""
+    outcome: Outcome = Outcome.TARGET_FAILED
+    detail: str = ""
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The target gives the task back to its sender."""
+
+    attempt: int = 0
+    agent_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """The caller wants it stopped. Idempotent while it is under way."""
+
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmCancel:
+    """The target stopped (``confirmed``), or ``cancel_wait`` passed without its word."""
+
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """The deadline passed, or the wait for an agent did."""
+
+    means: Means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitOver:
+    """``wait_for_agent`` passed and no agent came."""
+
+    means: Means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachChild:
+    """The target hands the task on: ``child_id`` is being requested in the same commit."""
+
+    child_id: str
+    mode: Mode
+    attempt: int = 0
+    agent_id: str = ""
+    outputs: tuple[Output, ...] = ()
+    target_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTookOver:
+    """The child of a transfer was acknowledged: the target is out of it."""
+
+    child_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildOver:
+    """The child ended in ``state``."""
+
+    child_id: str
+    state: State
+    outcome: Outcome | None = None
+    detail: str = ""
+
+
+Command = (
+    Request
+    | Resolved
+    | Acknowledge
+    | Decline
+    | DeliveryFailed
+    | DeliveryUnsure
+    | OfferLapsed
+    | Progress
+    | AskCaller
+    | Reply
+    | Complete
+    | Fail
+    | Release
+    | Cancel
+    | ConfirmCancel
+    | Expire
+    | WaitOver
+    | AttachChild
+    | ChildTookOver
+    | ChildOver
+)
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffRequested:
+    """The handoff exists, durable, and belongs to its sender."""
+
+    at: float
+    handoff_id: str
+    tenant: str
+    sender: str
+    context_id: str
+    message: bytes
+    message_id: str
+    request_metadata: bytes
+    extensions: tuple[str, ...]
+    package: Package
+    resolution: Resolution
+    policy: Policy
+    trace: HopTrace
+    deadline_at: float
+    parent: ParentRef | None = None
+    accepted_output_modes: tuple[str, ...] = ()
+    surface: str = ""
+    returns_to: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolutionRequested:
+    """Every candidate was tried (or none is present): candidates are looked for anew."""
+
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidatesResolved:
+    """The new order of candidates."""
+
+    at: float
+    resolution: Resolution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentAwaited:
+    """Agents match but none is present: wait until one comes, at most until ``until``."""
+
+    at: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffOffered:
+    """Attempt ``attempt`` is out. The offer id stays the same over redeliveries to that agent."""
+
+    at: float
+    attempt: int
+    agent_id: str
+    offer_id: str
+    span_id: str
+    readiness: Readiness
+    role: Role = Role.AGENT
+    ack_due_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeliveryScheduled:
+    """The same agent is asked again at ``due_at``. ``delivery`` counts from 2."""
+
+    at: float
+    attempt: int
+    delivery: int
+    outcome: Outcome
+    detail: str
+    due_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnded:
+    """The attempt is over without a result; the task is with its sender again."""
+
+    at: float
+    attempt: int
+    agent_id: str
+    outcome: Outcome
+    detail: str = ""
+    rescind: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryUncertain:
+    """Whether the target works on it is not known; the broker asks it until the deadline."""
+
+    at: float
+    attempt: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffAcknowledged:
+    """The target is ready; from here on it owns the task and the source is on standby."""
+
+    at: float
+    attempt: int
+    agent_id: str
+    remote: Remote = field(default_factory=Remote)
+    context_score: float | None = None
+    synthetic_span: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteLearnt:
+    """The target's names for the task became known (or changed) after the ACK."""
+
+    at: float
+    attempt: int
+    remote: Remote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRecorded:
+    """The target said something. Once this is in the log nothing is replayed."""
+
+    at: float
+    attempt: int
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerAsked:
+    """The target waits for the caller; every timer but the deadline is paused."""
+
+    at: float
+    attempt: int
+    auth: bool
+    message: bytes
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyReceived:
+    """A follow-up message of the caller, to be passed to the target."""
+
+    at: float
+    message: bytes
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildAttached:
+    """The target hands on (``transfer``) or asks for help (``delegate``) with a child handoff."""
+
+    at: float
+    child_id: str
+    mode: Mode
+    target_open: bool
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOff:
+    """The child was acknowledged: it carries the task from here on."""
+
+    at: float
+    child_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEnded:
+    """A child ended without ending this handoff."""
+
+    at: float
+    child_id: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffEscalated:
+    """No agent took it: a supervisor or a person is asked."""
+
+    at: float
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """The caller wants it stopped; the target is told."""
+
+    at: float
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffCanceled:
+    """Terminal. ``confirmed``: the target said so, or there was none."""
+
+    at: float
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffCompleted:
+    """Terminal. ``message`` is the final status message, ``outputs`` what came with it.
+
+    ``by_child``: the result is the leaf's, which has it in its own log.
+    """
+
+    at: float
+    attempt: int
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+    by_child: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffFailed:
+    """Terminal. The target accepted the task and failed it."""
+
+    at: float
+    attempt: int
+    outcome: Outcome
+    detail: str
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+    by_child: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffReturned:
+    """Terminal. The task is with its sender again; the attempts say why."""
+
+    at: float
+    outcome: Outcome
+    detail: str
+    by_child: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffExpired:
+    """Terminal. The deadline passed."""
+
+    at: float
+    detail: str
+    by_child: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateResultRecorded:
+    """A result after the switch or the end: kept for the record, never applied."""
+
+    at: float
+    attempt: int
+    agent_id: str
+    state: State
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+
+
+Event = (
+    HandoffRequested
+    | ResolutionRequested
+    | CandidatesResolved
+    | AgentAwaited
+    | HandoffOffered
+    | RedeliveryScheduled
+    | AttemptEnded
+    | DeliveryUncertain
+    | HandoffAcknowledged
+    | RemoteLearnt
+    | OutputRecorded
+    | CallerAsked
+    | ReplyReceived
+    | ChildAttached
+    | HandedOff
+    | ChildEnded
+    | HandoffEscalated
+    | CancelRequested
+    | HandoffCanceled
+    | HandoffCompleted
+    | HandoffFailed
+    | HandoffReturned
+    | HandoffExpired
+    | LateResultRecorded
+)
+
+
+# --- actions -------------------------------------------------------------------------------------
+
+
+class WorkKind(StrEnum):
+    """What the dispatcher can do for a handoff; at most one of a kind and attempt is pending."""
+
+    DELIVER = "deliver"
+    OFFER_LAPSE = "offer_lapse"
+    RESOLVE = "resolve"
+    WAIT_OVER = "wait_over"
+    FORWARD = "forward"
+    RECONCILE = "reconcile"
+    CANCEL = "cancel"
+    CANCEL_DUE = "cancel_due"
+    RESCIND = "rescind"
+    TELL_PARENT = "tell_parent"
+    CANCEL_CHILD = "cancel_child"
+    DEADLINE = "deadline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Do ``kind`` at ``due_at`` (epoch seconds). ``attempt`` and ``ref`` say for what."""
+
+    kind: WorkKind
+    due_at: float
+    attempt: int = 0
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """Pending work of these kinds is void. An empty set means every kind."""
+
+    kinds: frozenset[WorkKind] = frozenset()
+
+
+Action = Schedule | Drop

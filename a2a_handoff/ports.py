@@ -1,0 +1,543 @@
+"""Every seam of the broker on one page.
+
+The service sees the world only through these protocols. Adapters stand above the service
+(``stores``, ``notify``, ``client``, ``security.urls``) and are put in by ``app``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from a2a_handoff.core.agents import Agent, Generation
+from a2a_handoff.core.context import HandoffContext
+from a2a_handoff.core.events import Drop, Event, Output, Outcome, Schedule, State, WorkKind
+from a2a_handoff.core.handoff import Handoff
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Wall-clock time and chance; the only sources of both."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for durations within the process."""
+        ...
+
+    def new_id(self) -> str:
+        """A new UUIDv7 (RFC 9562), canonical; ids of one process sort by time."""
+        ...
+
+    def new_span_id(self) -> str:
+        """16 random lower-case hex digits, not all zeros."""
+        ...
+
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+        ...
+
+
+# --- the store: truth ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffWrite:
+    """New events of one handoff and the state they lead to.
+
+    ``expected_version`` is the number of events that the log must hold before (0: the handoff must
+    not exist). ``actions`` become work items, in order.
+    """
+
+    handoff: Handoff
+    events: tuple[Event, ...]
+    expected_version: int
+    actions: tuple[Schedule | Drop, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestKey:
+    """Makes a request idempotent: unique by (tenant, sender, key). ``digest`` is of the content."""
+
+    tenant: str
+    sender: str
+    key: str
+    digest: str
+    handoff_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkKey:
+    """Names one work item: at most one of a kind and attempt is pending for a handoff."""
+
+    handoff_id: str
+    kind: WorkKind
+    attempt: int = 0
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A claimed work item. ``claims`` counts how often it was claimed (1: the first time).
+
+    ``orphaned``: the replica that had claimed it before is gone, so it may have begun the effect.
+    """
+
+    key: WorkKey
+    due_at: float
+    claims: int = 1
+    orphaned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One transaction. Either all of it is durable when ``Store.commit`` returns, or none.
+
+    ``settled`` are work items that are done: they are deleted. New work of the writes that is due
+    now is claimed by this replica in the same transaction and comes back in ``Committed.claimed``.
+    ``aliases`` are client-made task ids: (tenant, sender, alias) -> handoff id.
+    """
+
+    writes: tuple[HandoffWrite, ...]
+    now: float
+    settled: tuple[WorkKey, ...] = ()
+    request_key: RequestKey | None = None
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """An event in the log. ``seq`` counts from 1 within the handoff, ``position`` over all."""
+
+    handoff_id: str
+    seq: int
+    position: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What a commit brought about. ``new_chains`` are handoffs that started a chain with it."""
+
+    recorded: tuple[Recorded, ...]
+    claimed: tuple[Work, ...] = ()
+    new_chains: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """All handoffs of one correlation id. It belongs to the tenant that started it."""
+
+    tenant: str
+    correlation_id: str
+    trace_id: str
+    first_handoff_id: str
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffQuery:
+    """Filters of a listing; newest first. Empty fields filter nothing.
+
+    ``sender`` limits to what that principal sent, ``agent`` to what involves that agent as sender
+    or holder. ``before`` is the cursor: the ``(updated_at, id)`` of the last row seen.
+    """
+
+    tenant: str
+    sender: str = ""
+    agent: str = ""
+    holder: str = ""
+    states: frozenset[State] = frozenset()
+    correlation_id: str = ""
+    context_id: str = ""
+    updated_after: float | None = None
+    before: tuple[float, str] | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffPage:
+    """One page of a listing. ``total`` counts all rows that match the filters."""
+
+    handoffs: tuple[Handoff, ...]
+    next: tuple[float, str] | None
+    total: int
+
+
+class VersionConflict(Exception):
+    """Another writer was faster: load the handoff again and decide anew."""
+
+
+class DuplicateRequest(Exception):
+    """The request key is taken. ``handoff_id`` and ``digest`` are those of the first use."""
+
+    def __init__(self, handoff_id: str, digest: str) -> None:
+        self.handoff_id = handoff_id
+        self.digest = digest
+        super().__init__(handoff_id)
+
+
+class ChainTaken(Exception):
+    """The correlation id belongs to another tenant."""
+
+
+class StoreUnavailable(Exception):
+    """The store cannot write or read now (disk full, connection lost). Nothing was stored."""
+
+
+class Store(Protocol):
+    """Durable truth. Every method may raise ``StoreUnavailable``."""
+
+    async def open(self) -> None:
+        """Open, migrate, and free the leases of a dead predecessor."""
+        ...
+
+    async def close(self) -> None:
+        """Write what was accepted, then close."""
+        ...
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Write one transaction; durable on return.
+
+        Raises ``VersionConflict``, ``DuplicateRequest``, ``ChainTaken``.
+        """
+        ...
+
+    async def load_handoff(self, handoff_id: str) -> Handoff | None:
+        """The newest state of one handoff."""
+        ...
+
+    async def read_events(self, handoff_id: str, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
+        """The log of one handoff from ``seq`` ``after`` + 1 on."""
+        ...
+
+    async def read_log(self, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
+        """The whole log in commit order from ``position`` ``after`` + 1 on."""
+        ...
+
+    async def list_handoffs(self, query: HandoffQuery) -> HandoffPage:
+        """A page of handoffs, newest update first."""
+        ...
+
+    async def find_request(self, tenant: str, sender: str, key: str) -> RequestKey | None:
+        """The first use of a request key."""
+        ...
+
+    async def find_alias(self, tenant: str, sender: str, alias: str) -> str | None:
+        """The handoff id behind a client-made task id."""
+        ...
+
+    async def find_chain(self, tenant: str, correlation_id: str) -> Chain | None:
+        """The chain of a correlation id in this tenant. Raises ``ChainTaken`` if another owns it."""
+        ...
+
+    async def chain_handoffs(self, tenant: str, correlation_id: str) -> list[Handoff]:
+        """All handoffs of a chain, oldest first."""
+        ...
+
+    async def claim_work(self, *, now: float, limit: int) -> list[Work]:
+        """Claim due work that nobody holds, oldest first, under this replica's lease."""
+        ...
+
+    async def release_work(self, key: WorkKey, *, due_at: float) -> None:
+        """Give claimed work back, to be done again at ``due_at``."""
+        ...
+
+    async def next_due(self) -> float | None:
+        """When the earliest unclaimed work is due."""
+        ...
+
+    async def renew_leases(self, *, now: float) -> None:
+        """Keep this replica's claims."""
+        ...
+
+    async def in_flight(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
+        """Open handoffs by (tenant, agent id) that the agent was offered or holds."""
+        ...
+
+    async def put_agent(self, agent: Agent) -> bool:
+        """Insert or replace a registration. True if it is new."""
+        ...
+
+    async def list_agents(self) -> list[Agent]:
+        """Every registration of every tenant."""
+        ...
+
+    async def delete_agent(self, tenant: str, agent_id: str) -> bool:
+        """Remove a registration. False if there was none."""
+        ...
+
+    async def get_mark(self, name: str) -> int | None:
+        """A named position in the log, such as how far spans were exported."""
+        ...
+
+    async def set_mark(self, name: str, position: int) -> None:
+        """Move a named position."""
+        ...
+
+
+# --- wake-ups: a hint ----------------------------------------------------------------------------
+
+
+class Notifier(Protocol):
+    """Says *look again*. A lost notification costs latency, never an event."""
+
+    def publish(self, topic: str) -> None:
+        """Wake everybody who waits for ``topic``. Never blocks, never fails."""
+        ...
+
+    async def wait(self, topic: str, *, timeout_s: float) -> bool:
+        """Wait for the next ``publish`` of ``topic``. False after ``timeout_s``."""
+        ...
+
+
+# --- agents: outbound ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message to one agent.
+
+    ``message`` is A2A 1.0 JSON, with our extension's metadata already in it. ``remote`` ids are set
+    for a follow-up only: a first message never carries ids that the target did not make.
+    """
+
+    message: bytes
+    metadata: bytes = b""
+    extensions: tuple[str, ...] = ()
+    remote_task_id: str = ""
+    remote_context_id: str = ""
+    accepted_output_modes: tuple[str, ...] = ()
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+class RemoteState(StrEnum):
+    """A2A task states as a target reports them (A2A 1.0 section 4.1.3)."""
+
+    SUBMITTED = "TASK_STATE_SUBMITTED"
+    WORKING = "TASK_STATE_WORKING"
+    INPUT_REQUIRED = "TASK_STATE_INPUT_REQUIRED"
+    AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+    COMPLETED = "TASK_STATE_COMPLETED"
+    FAILED = "TASK_STATE_FAILED"
+    CANCELED = "TASK_STATE_CANCELED"
+    REJECTED = "TASK_STATE_REJECTED"
+    UNSPECIFIED = "TASK_STATE_UNSPECIFIED"
+
+    @property
+    def terminal(self) -> bool:
+        """No further state follows."""
+        return self in (
+            RemoteState.COMPLETED,
+            RemoteState.FAILED,
+            RemoteState.CANCELED,
+            RemoteState.REJECTED,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a target said, in one step: part of a stream, or a whole answer.
+
+    ``state`` is ``None`` if the step says nothing of it. ``message`` is the status message (or, with
+    ``reply``, the Message that the target answered instead of a Task) as A2A 1.0 JSON.
+    ``metadata`` is the raw metadata of the status message, the message or the task, where our
+    extension's ``handoff``, ``ready``, ``declined`` and ``receipt`` may be found. ``snapshot``: the
+    outputs are all there are so far, not an addition.
+    ``traceparent`` is the one that the target sent back, if it did.
+    """
+
+    remote_task_id: str = ""
+    remote_context_id: str = ""
+    state: RemoteState | None = None
+    message: bytes = b""
+    outputs: tuple[Output, ...] = ()
+    metadata: bytes = b""
+    reply: bool = False
+    snapshot: bool = False
+    traceparent: str = ""
+
+
+class Sent(StrEnum):
+    """How sure it is that the target never saw the request."""
+
+    NO = "no"
+    """It cannot have started: not connected, TLS failed, refused with 429 or 503 before output."""
+    MAYBE = "maybe"
+    """It was sent and nothing came back."""
+    YES = "yes"
+    """It answered, and the answer is an error."""
+
+
+class AgentError(Exception):
+    """A call to an agent failed.
+
+    ``again``: asking the same agent again may help. ``retry_after_s``: when, by its own word.
+    ``detail`` is safe to show: a class of fault and a status, never the agent's own text.
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        detail: str,
+        *,
+        sent: Sent,
+        again: bool = False,
+        retry_after_s: float | None = None,
+        jsonrpc_code: int | None = None,
+    ) -> None:
+        self.outcome = outcome
+        self.detail = detail
+        self.sent = sent
+        self.again = again
+        self.retry_after_s = retry_after_s
+        self.jsonrpc_code = jsonrpc_code
+        super().__init__(f"{outcome.value}: {detail}")
+
+
+class AgentClient(Protocol):
+    """Talks A2A to agents, in whatever generation and binding their card offers.
+
+    Every method raises ``AgentError`` and nothing else.
+    """
+
+    async def probe(self, agent: Agent, *, timeout_s: float) -> None:
+        """See whether the agent is there, by reading its card. Any HTTP answer counts as *there*."""
+        ...
+
+    def send(self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None) -> AsyncIterator[Update]:
+        """Deliver a message and yield what comes back until a terminal or interrupted state.
+
+        Streams where the agent can; else sends with ``returnImmediately`` and polls; else waits.
+        ``first_wait_s`` bounds the wait for the first sign of an answer (``None``: none), after that
+        only the idle limit holds. Ends without a terminal state if the stream was cut: the caller
+        then asks with ``get``.
+        """
+        ...
+
+    async def get(self, agent: Agent, remote_task_id: str) -> Update:
+        """The target's task as it stands, as a snapshot."""
+        ...
+
+    def subscribe(self, agent: Agent, remote_task_id: str) -> AsyncIterator[Update]:
+        """Follow a task that is under way; a snapshot first. Falls back to polling ``get``."""
+        ...
+
+    async def cancel(self, agent: Agent, remote_task_id: str, *, traceparent: str = "") -> Update:
+        """Ask the target to stop."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedCard:
+    """A card as it was served. ``url`` is where it was found."""
+
+    body: bytes
+    url: str
+    etag: str = ""
+
+
+class CardFetcher(Protocol):
+    """Reads AgentCards from addresses that callers name."""
+
+    async def fetch(self, url: str) -> FetchedCard:
+        """Read a card: the address itself if it is a card's, else the well-known paths at the
+        address and at its origin, new name first.
+
+        Raises ``HandoffError`` (``card_unavailable``) with one generic text for every cause.
+        """
+        ...
+
+
+class UrlPolicy(Protocol):
+    """Which addresses the broker may call."""
+
+    async def vet(self, url: str) -> str:
+        """Resolve the host once and return the address to connect to.
+
+        Raises ``HandoffError`` (``card_unavailable``) if scheme or address is not allowed.
+        """
+        ...
+
+
+# --- context -------------------------------------------------------------------------------------
+
+
+class TokenCounter(Protocol):
+    """Counts tokens offline."""
+
+    @property
+    def name(self) -> str:
+        """The tokenizer's name, as answers state it."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens of ``text``."""
+        ...
+
+
+class ContextJudge(Protocol):
+    """Scores how much of a context arrived; a model may stand in for the published formula."""
+
+    async def score(self, sent: HandoffContext, received: bytes) -> float | None:
+        """0 to 1, 1 when nothing was lost; ``None`` without evidence."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who calls. ``name`` is the agent id (the subject of the token), empty if nobody said.
+
+    ``trusted``: an inbound trace may be continued, and the name was verified or needs no proof.
+    """
+
+    name: str = ""
+    tenant: str = "default"
+    scopes: frozenset[str] = field(default_factory=frozenset[str])
+    trusted: bool = False
+    authenticated: bool = False
+
+
+__all__ = [
+    "Agent",
+    "AgentClient",
+    "AgentError",
+    "CardFetcher",
+    "Chain",
+    "ChainTaken",
+    "Clock",
+    "Commit",
+    "Committed",
+    "ContextJudge",
+    "Delivery",
+    "DuplicateRequest",
+    "FetchedCard",
+    "Generation",
+    "HandoffPage",
+    "HandoffQuery",
+    "HandoffWrite",
+    "Notifier",
+    "Principal",
+    "Recorded",
+    "RemoteState",
+    "RequestKey",
+    "Sent",
+    "Store",
+    "StoreUnavailable",
+    "TokenCounter",
+    "Update",
+    "UrlPolicy",
+    "VersionConflict",
+    "Work",
+    "WorkKey",
+]

@@ -6,14 +6,14 @@ The service sees the world only through these protocols. Adapters stand above th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from a2a_handoff.core.agents import Agent, Generation
 from a2a_handoff.core.context import HandoffContext
-from a2a_handoff.core.events import Drop, Event, Output, Outcome, Schedule, State, WorkKind
+from a2a_handoff.core.events import Drop, Event, Outcome, Output, Schedule, State, WorkKind
 from a2a_handoff.core.handoff import Handoff
 
 # --- time ----------------------------------------------------------------------------------------
@@ -451,8 +451,9 @@ class CardFetcher(Protocol):
     """Reads AgentCards from addresses that callers name."""
 
     async def fetch(self, url: str) -> FetchedCard:
-        """Read a card: the address itself if it is a card's, else the well-known paths at the
-        address and at its origin, new name first.
+        """Read a card from the address itself, else from the well-known paths below it.
+
+        The paths are tried at the address, then at its origin, the new name first.
 
         Raises ``HandoffError`` (``card_unavailable``) with one generic text for every cause.
         """

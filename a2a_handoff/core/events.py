@@ -4,14 +4,18 @@ Commands are imperative and may be refused. Events are facts in the past tense, 
 log, and the only truth. Actions are intended effects: work for the dispatcher, written in the same
 transaction as the event that caused them.
 
+They are msgspec structs, not dataclasses: a handoff is copied at every event, and a struct's copy
+costs half a microsecond where that of a dataclass of its size costs twenty.
+
 Raw JSON travels as ``bytes`` in the shape of A2A 1.0 and is never re-encoded here.
 Times are epoch seconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from a2a_handoff.core.agents import Readiness, Role
 from a2a_handoff.core.context import Mode, Package
@@ -66,8 +70,7 @@ class Outcome(StrEnum):
 # --- values inside commands and events -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One agent that may take the handoff, in the order to be tried.
 
     ``reasons`` says why it stands where it stands.
@@ -79,8 +82,7 @@ class Candidate:
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
+class PassedOver(msgspec.Struct, frozen=True, kw_only=True):
     """One agent that may not take it, and why. ``near`` marks a near miss worth showing."""
 
     agent_id: str
@@ -88,8 +90,7 @@ class PassedOver:
     near: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A routing decision, frozen into the log.
 
     ``rule`` names the routing rule that matched, if one did. ``reason`` says why there are no
@@ -112,8 +113,7 @@ class OutputKind(StrEnum):
     MESSAGE = "message"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class Output(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that the target said, as A2A 1.0 JSON.
 
     For ``artifact`` ``body`` is the artifact; ``append`` and ``last`` are its chunk flags (A2A 1.0
@@ -127,16 +127,14 @@ class Output:
     artifact_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
+class Remote(msgspec.Struct, frozen=True, kw_only=True):
     """The target's own names for the task. Empty where the target never told."""
 
     task_id: str = ""
     context_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class Means(msgspec.Struct, frozen=True, kw_only=True):
     """What the core needs to make the next offer and cannot make itself.
 
     ``eligible`` are the agents that could be offered the handoff right now; the frozen order is
@@ -150,20 +148,19 @@ class Means:
     supervisors: tuple[Candidate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParentRef:
-    """The handoff that this one continues."""
+class ParentRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The handoff that this one continues. ``escalated``: the chain had its one escalation."""
 
     handoff_id: str
     mode: Mode
     deadline_at: float
+    escalated: bool = False
 
 
 # --- commands ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Create the handoff. Guards run first: a loop or a sixth hop is an error, nothing is stored."""
 
     handoff_id: str
@@ -186,27 +183,24 @@ class Request:
     returns_to: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A new resolution, asked for by ``ResolutionRequested``."""
 
     resolution: Resolution
     means: Means
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledge:
+class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
     """The target is ready. ``attempt`` 0 means the current one (the caller is known to hold it)."""
 
     agent_id: str
     attempt: int = 0
-    remote: Remote = field(default_factory=Remote)
+    remote: Remote = msgspec.field(default_factory=Remote)
     context_score: float | None = None
     synthetic_span: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decline:
+class Decline(msgspec.Struct, frozen=True, kw_only=True):
     """The target will not take it."""
 
     agent_id: str
@@ -215,8 +209,7 @@ class Decline:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryFailed:
+class DeliveryFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The delivery is known not to have started work: retry, then move on.
 
     ``again``: the same agent may be asked again (a refused connection may; a wrong password not).
@@ -231,8 +224,7 @@ class DeliveryFailed:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryUnsure:
+class DeliveryUnsure(msgspec.Struct, frozen=True, kw_only=True):
     """The request went out and nothing came back: the target may be working on it."""
 
     attempt: int
@@ -240,44 +232,48 @@ class DeliveryUnsure:
     means: Means
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferLapsed:
+class OfferLapsed(msgspec.Struct, frozen=True, kw_only=True):
     """The time for the ACK of a pull offer is over."""
 
     attempt: int
     means: Means
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What the target said on the way. ``remote`` if it was not known before."""
+class TargetLost(msgspec.Struct, frozen=True, kw_only=True):
+    """The target that holds the task has not been heard from for too long."""
 
     attempt: int
-    outputs: tuple[Output, ...]
+    detail: str
+    means: Means
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What the target said on the way; ``remote`` if its names became known only now."""
+
+    attempt: int = 0
+    outputs: tuple[Output, ...] = ()
     agent_id: str = ""
+    remote: Remote | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskCaller:
+class AskCaller(msgspec.Struct, frozen=True, kw_only=True):
     """The target needs input (or a credential) from the caller."""
 
-    attempt: int
+    attempt: int = 0
     agent_id: str = ""
     auth: bool = False
     message: bytes = b""
     outputs: tuple[Output, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """A follow-up message of the caller. ``message_id`` makes it idempotent."""
 
     message: bytes
     message_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complete:
+class Complete(msgspec.Struct, frozen=True, kw_only=True):
     """The target finished the task."""
 
     attempt: int = 0
@@ -286,8 +282,7 @@ class Complete:
     outputs: tuple[Output, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True, kw_only=True):
     """The target, having accepted, failed the task."""
 
     attempt: int = 0
@@ -298,8 +293,7 @@ class Fail:
     outputs: tuple[Output, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(msgspec.Struct, frozen=True, kw_only=True):
     """The target gives the task back to its sender."""
 
     attempt: int = 0
@@ -307,37 +301,30 @@ class Release:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True, kw_only=True):
     """The caller wants it stopped. Idempotent while it is under way."""
 
     by: str
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfirmCancel:
+class ConfirmCancel(msgspec.Struct, frozen=True, kw_only=True):
     """The target stopped (``confirmed``), or ``cancel_wait`` passed without its word."""
 
     confirmed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expire:
-    """The deadline passed, or the wait for an agent did."""
-
-    means: Means
+class Expire(msgspec.Struct, frozen=True, kw_only=True):
+    """The deadline passed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitOver:
+class WaitOver(msgspec.Struct, frozen=True, kw_only=True):
     """``wait_for_agent`` passed and no agent came."""
 
     means: Means
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachChild:
+class AttachChild(msgspec.Struct, frozen=True, kw_only=True):
     """The target hands the task on: ``child_id`` is being requested in the same commit."""
 
     child_id: str
@@ -348,15 +335,13 @@ class AttachChild:
     target_open: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildTookOver:
+class ChildTookOver(msgspec.Struct, frozen=True, kw_only=True):
     """The child of a transfer was acknowledged: the target is out of it."""
 
     child_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildOver:
+class ChildOver(msgspec.Struct, frozen=True, kw_only=True):
     """The child ended in ``state``."""
 
     child_id: str
@@ -373,6 +358,7 @@ Command = (
     | DeliveryFailed
     | DeliveryUnsure
     | OfferLapsed
+    | TargetLost
     | Progress
     | AskCaller
     | Reply
@@ -392,8 +378,7 @@ Command = (
 # --- events --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffRequested:
+class HandoffRequested(msgspec.Struct, frozen=True, kw_only=True):
     """The handoff exists, durable, and belongs to its sender."""
 
     at: float
@@ -416,32 +401,28 @@ class HandoffRequested:
     returns_to: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolutionRequested:
+class ResolutionRequested(msgspec.Struct, frozen=True, kw_only=True):
     """Every candidate was tried (or none is present): candidates are looked for anew."""
 
     at: float
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidatesResolved:
+class CandidatesResolved(msgspec.Struct, frozen=True, kw_only=True):
     """The new order of candidates."""
 
     at: float
     resolution: Resolution
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentAwaited:
+class AgentAwaited(msgspec.Struct, frozen=True, kw_only=True):
     """Agents match but none is present: wait until one comes, at most until ``until``."""
 
     at: float
     until: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffOffered:
+class HandoffOffered(msgspec.Struct, frozen=True, kw_only=True):
     """Attempt ``attempt`` is out. The offer id stays the same over redeliveries to that agent."""
 
     at: float
@@ -454,8 +435,7 @@ class HandoffOffered:
     ack_due_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedeliveryScheduled:
+class RedeliveryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     """The same agent is asked again at ``due_at``. ``delivery`` counts from 2."""
 
     at: float
@@ -466,8 +446,7 @@ class RedeliveryScheduled:
     due_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptEnded:
+class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True):
     """The attempt is over without a result; the task is with its sender again."""
 
     at: float
@@ -478,8 +457,7 @@ class AttemptEnded:
     rescind: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryUncertain:
+class DeliveryUncertain(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the target works on it is not known; the broker asks it until the deadline."""
 
     at: float
@@ -487,20 +465,18 @@ class DeliveryUncertain:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffAcknowledged:
+class HandoffAcknowledged(msgspec.Struct, frozen=True, kw_only=True):
     """The target is ready; from here on it owns the task and the source is on standby."""
 
     at: float
     attempt: int
     agent_id: str
-    remote: Remote = field(default_factory=Remote)
+    remote: Remote = msgspec.field(default_factory=Remote)
     context_score: float | None = None
     synthetic_span: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteLearnt:
+class RemoteLearnt(msgspec.Struct, frozen=True, kw_only=True):
     """The target's names for the task became known (or changed) after the ACK."""
 
     at: float
@@ -508,8 +484,7 @@ class RemoteLearnt:
     remote: Remote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRecorded:
+class OutputRecorded(msgspec.Struct, frozen=True, kw_only=True):
     """The target said something. Once this is in the log nothing is replayed."""
 
     at: float
@@ -517,8 +492,7 @@ class OutputRecorded:
     outputs: tuple[Output, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallerAsked:
+class CallerAsked(msgspec.Struct, frozen=True, kw_only=True):
     """The target waits for the caller; every timer but the deadline is paused."""
 
     at: float
@@ -528,8 +502,7 @@ class CallerAsked:
     outputs: tuple[Output, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyReceived:
+class ReplyReceived(msgspec.Struct, frozen=True, kw_only=True):
     """A follow-up message of the caller, to be passed to the target."""
 
     at: float
@@ -537,8 +510,7 @@ class ReplyReceived:
     message_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildAttached:
+class ChildAttached(msgspec.Struct, frozen=True, kw_only=True):
     """The target hands on (``transfer``) or asks for help (``delegate``) with a child handoff."""
 
     at: float
@@ -548,16 +520,14 @@ class ChildAttached:
     outputs: tuple[Output, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandedOff:
+class HandedOff(msgspec.Struct, frozen=True, kw_only=True):
     """The child was acknowledged: it carries the task from here on."""
 
     at: float
     child_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildEnded:
+class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A child ended without ending this handoff."""
 
     at: float
@@ -565,8 +535,7 @@ class ChildEnded:
     state: State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffEscalated:
+class HandoffEscalated(msgspec.Struct, frozen=True, kw_only=True):
     """No agent took it: a supervisor or a person is asked."""
 
     at: float
@@ -574,8 +543,7 @@ class HandoffEscalated:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequested:
+class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
     """The caller wants it stopped; the target is told."""
 
     at: float
@@ -583,16 +551,14 @@ class CancelRequested:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffCanceled:
+class HandoffCanceled(msgspec.Struct, frozen=True, kw_only=True):
     """Terminal. ``confirmed``: the target said so, or there was none."""
 
     at: float
     confirmed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffCompleted:
+class HandoffCompleted(msgspec.Struct, frozen=True, kw_only=True):
     """Terminal. ``message`` is the final status message, ``outputs`` what came with it.
 
     ``by_child``: the result is the leaf's, which has it in its own log.
@@ -605,8 +571,7 @@ class HandoffCompleted:
     by_child: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffFailed:
+class HandoffFailed(msgspec.Struct, frozen=True, kw_only=True):
     """Terminal. The target accepted the task and failed it."""
 
     at: float
@@ -618,8 +583,7 @@ class HandoffFailed:
     by_child: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffReturned:
+class HandoffReturned(msgspec.Struct, frozen=True, kw_only=True):
     """Terminal. The task is with its sender again; the attempts say why."""
 
     at: float
@@ -628,8 +592,7 @@ class HandoffReturned:
     by_child: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffExpired:
+class HandoffExpired(msgspec.Struct, frozen=True, kw_only=True):
     """Terminal. The deadline passed."""
 
     at: float
@@ -637,8 +600,7 @@ class HandoffExpired:
     by_child: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateResultRecorded:
+class LateResultRecorded(msgspec.Struct, frozen=True, kw_only=True):
     """A result after the switch or the end: kept for the record, never applied."""
 
     at: float
@@ -694,11 +656,11 @@ class WorkKind(StrEnum):
     RESCIND = "rescind"
     TELL_PARENT = "tell_parent"
     CANCEL_CHILD = "cancel_child"
+    LEASE = "lease"
     DEADLINE = "deadline"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Do ``kind`` at ``due_at`` (epoch seconds). ``attempt`` and ``ref`` say for what."""
 
     kind: WorkKind
@@ -707,8 +669,7 @@ class Schedule:
     ref: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
     """Pending work of these kinds is void. An empty set means every kind."""
 
     kinds: frozenset[WorkKind] = frozenset()

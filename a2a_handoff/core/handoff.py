@@ -7,8 +7,12 @@ Not here: what may happen next (``machine``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import assert_never
 
+import msgspec
+from msgspec.structs import replace
+
+from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness, Role
 from a2a_handoff.core.context import Mode, Priority, Requirements
 from a2a_handoff.core.events import Candidate, Outcome, ParentRef, PassedOver, Remote, State
@@ -16,8 +20,7 @@ from a2a_handoff.core.policy import Policy
 from a2a_handoff.core.tracing import HopTrace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One offer to one agent. ``outcome`` is ``None`` while it is the current one, or holds."""
 
     number: int
@@ -32,11 +35,10 @@ class Attempt:
     ended_at: float | None = None
     outcome: Outcome | None = None
     detail: str = ""
-    remote: Remote = field(default_factory=Remote)
+    remote: Remote = msgspec.field(default_factory=Remote)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class Child(msgspec.Struct, frozen=True, kw_only=True):
     """A handoff that the target of this one made."""
 
     handoff_id: str
@@ -45,8 +47,7 @@ class Child:
     state: State | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handoff:
+class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     """One transfer of responsibility for one task. ``version`` is the number of its events."""
 
     id: str
@@ -62,14 +63,14 @@ class Handoff:
     created_at: float
     updated_at: float
     deadline_at: float
-    hop_count: int = 0
+    hops_before: int = 0
     path: tuple[str, ...] = ()
     parent: ParentRef | None = None
     mode: Mode = Mode.TRANSFER
     reason: str = ""
     priority: Priority = Priority.NORMAL
     replay_safe: bool = False
-    requirements: Requirements = field(default_factory=Requirements)
+    requirements: Requirements = msgspec.field(default_factory=Requirements)
     target_agent: str = ""
     returns_to: str = ""
     candidates: tuple[Candidate, ...] = ()
@@ -81,6 +82,7 @@ class Handoff:
     output_started: bool = False
     cancel_requested: bool = False
     waiting_until: float | None = None
+    wait_for_agent_s: float | None = None
     children: tuple[Child, ...] = ()
     leaf_id: str = ""
     replies: tuple[str, ...] = ()
@@ -89,6 +91,11 @@ class Handoff:
     detail: str = ""
     ended_at: float | None = None
     acked_at: float | None = None
+
+    @property
+    def hop_count(self) -> int:
+        """Depth on the chain: that of the sender until the target took over, then one more."""
+        return self.hops_before + (0 if self.acked_at is None else 1)
 
     @property
     def attempt(self) -> Attempt | None:
@@ -115,3 +122,179 @@ class Handoff:
                 return "leaf"
             case State.COMPLETED | State.FAILED | State.CANCELED:
                 return "nobody"
+
+
+def requested(event: ev.HandoffRequested) -> Handoff:
+    """The handoff that a log begins with."""
+    package = event.package
+    context = package.context
+    parent = event.parent
+    return Handoff(
+        id=event.handoff_id,
+        version=1,
+        tenant=event.tenant,
+        sender=event.sender,
+        correlation_id=context.correlation_id,
+        context_id=event.context_id,
+        message_id=event.message_id,
+        state=State.REQUESTED,
+        policy=event.policy,
+        trace=event.trace,
+        created_at=event.at,
+        updated_at=event.at,
+        deadline_at=event.deadline_at,
+        hops_before=context.hop_count,
+        path=context.handoff_chain,
+        parent=parent,
+        mode=parent.mode if parent else Mode.TRANSFER,
+        reason=context.handoff_reason.value,
+        priority=package.options.priority,
+        replay_safe=package.options.replay_safe,
+        requirements=package.requirements,
+        target_agent=context.target_agent,
+        returns_to=event.returns_to,
+        candidates=event.resolution.candidates,
+        passed_over=event.resolution.passed_over,
+        escalated=parent.escalated if parent else False,
+        wait_for_agent_s=package.options.wait_for_agent_s,
+    )
+
+
+def evolve(handoff: Handoff | None, event: ev.Event) -> Handoff:
+    """What the event makes of the handoff. Total: every event in a log can be applied."""
+    if isinstance(event, ev.HandoffRequested):
+        return requested(event)
+    if handoff is None:
+        raise ValueError("a log begins with HandoffRequested")
+    if isinstance(event, ev.LateResultRecorded):
+        return replace(handoff, version=handoff.version + 1)
+    return _apply(replace(handoff, version=handoff.version + 1, updated_at=event.at), event)
+
+
+def _apply(h: Handoff, event: ev.Event) -> Handoff:
+    match event:
+        case ev.ResolutionRequested():
+            return replace(h, state=_with_source(h), waiting_until=None)
+        case ev.CandidatesResolved(resolution=resolution):
+            return replace(
+                h,
+                candidates=resolution.candidates,
+                passed_over=resolution.passed_over,
+                resolutions=h.resolutions + (0 if h.waiting_until else 1),
+                waiting_until=None,
+            )
+        case ev.AgentAwaited(until=until):
+            return replace(h, waiting_until=until)
+        case ev.HandoffOffered():
+            return _offered(h, event)
+        case ev.RedeliveryScheduled(delivery=delivery):
+            return _attempt(h, deliveries=delivery)
+        case ev.AttemptEnded(at=at, outcome=outcome, detail=detail):
+            ended = _attempt(h, ended_at=at, outcome=outcome, detail=detail)
+            return replace(ended, state=_with_source(h), uncertain=False)
+        case ev.DeliveryUncertain():
+            return replace(h, uncertain=True)
+        case ev.HandoffAcknowledged(at=at, agent_id=agent_id, remote=remote, context_score=score):
+            taken = _attempt(h, acked_at=at, remote=remote)
+            return replace(
+                taken,
+                state=State.ACKNOWLEDGED,
+                acked_at=h.acked_at if h.acked_at is not None else at,
+                path=(*h.path, agent_id),
+                context_score=h.context_score if score is None else score,
+                uncertain=False,
+            )
+        case ev.RemoteLearnt(remote=remote):
+            return _attempt(h, remote=remote)
+        case ev.OutputRecorded():
+            return replace(h, state=_working(h), output_started=True, uncertain=False)
+        case ev.CallerAsked(auth=auth, outputs=outputs):
+            state = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
+            started = h.output_started or bool(outputs)
+            return replace(h, state=state, output_started=started, uncertain=False)
+        case ev.ReplyReceived(message_id=message_id):
+            return replace(h, state=_working(h), replies=(*h.replies, message_id))
+        case ev.ChildAttached(child_id=child_id, mode=mode, target_open=target_open):
+            child = Child(handoff_id=child_id, mode=mode, target_open=target_open)
+            return replace(h, children=(*h.children, child))
+        case ev.HandedOff(child_id=child_id):
+            return replace(h, state=State.HANDED_OFF, leaf_id=child_id)
+        case ev.ChildEnded(child_id=child_id, state=state):
+            return replace(h, children=_child_ended(h, child_id, state))
+        case ev.HandoffEscalated():
+            return replace(h, state=State.ESCALATED, escalated=True)
+        case ev.CancelRequested():
+            return replace(h, cancel_requested=True)
+        case ev.HandoffCanceled(confirmed=confirmed):
+            detail = "" if confirmed else "cancel_unconfirmed"
+            return _ended(h, event.at, State.CANCELED, Outcome.CANCELED, detail)
+        case ev.HandoffCompleted():
+            return _ended(h, event.at, State.COMPLETED, None, "")
+        case ev.HandoffFailed(outcome=outcome, detail=detail):
+            return _ended(h, event.at, State.FAILED, outcome, detail)
+        case ev.HandoffReturned(outcome=outcome, detail=detail):
+            return _ended(h, event.at, State.RETURNED, outcome, detail)
+        case ev.HandoffExpired(detail=detail):
+            return _ended(h, event.at, State.EXPIRED, Outcome.EXPIRED, detail)
+        case ev.HandoffRequested() | ev.LateResultRecorded():
+            return h  # taken care of by evolve
+        case _:
+            assert_never(event)
+
+
+def _with_source(h: Handoff) -> State:
+    """Where the task goes when an attempt ends: an escalated handoff stays escalated."""
+    return State.ESCALATED if h.state is State.ESCALATED else State.REQUESTED
+
+
+def _working(h: Handoff) -> State:
+    """Any word from the target, or to it, ends a pause."""
+    asked = h.state in (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
+    return State.ACKNOWLEDGED if asked else h.state
+
+
+def _offered(h: Handoff, event: ev.HandoffOffered) -> Handoff:
+    attempt = Attempt(
+        number=event.attempt,
+        agent_id=event.agent_id,
+        offer_id=event.offer_id,
+        span_id=event.span_id,
+        readiness=event.readiness,
+        role=event.role,
+        offered_at=event.at,
+    )
+    state = State.ESCALATED if h.state is State.ESCALATED else State.OFFERED
+    return replace(h, state=state, attempts=(*h.attempts, attempt), waiting_until=None)
+
+
+def _attempt(
+    h: Handoff,
+    *,
+    deliveries: int | None = None,
+    acked_at: float | None = None,
+    ended_at: float | None = None,
+    outcome: Outcome | None = None,
+    detail: str | None = None,
+    remote: Remote | None = None,
+) -> Handoff:
+    last = h.attempts[-1]
+    changed = replace(
+        last,
+        deliveries=last.deliveries if deliveries is None else deliveries,
+        acked_at=last.acked_at if acked_at is None else acked_at,
+        ended_at=last.ended_at if ended_at is None else ended_at,
+        outcome=last.outcome if outcome is None else outcome,
+        detail=last.detail if detail is None else detail,
+        remote=last.remote if remote is None else remote,
+    )
+    return replace(h, attempts=(*h.attempts[:-1], changed))
+
+
+def _child_ended(h: Handoff, child_id: str, state: State) -> tuple[Child, ...]:
+    return tuple(replace(c, state=state) if c.handoff_id == child_id else c for c in h.children)
+
+
+def _ended(h: Handoff, at: float, state: State, outcome: Outcome | None, detail: str) -> Handoff:
+    return replace(
+        h, state=state, outcome=outcome, detail=detail, ended_at=at, uncertain=False, waiting_until=None
+    )

@@ -1,0 +1,642 @@
+"""What may happen to a handoff, and what follows from it.
+
+``decide(handoff, command, now) -> events``: the only place where the rules of the life cycle stand.
+A command that the state does not allow raises and changes nothing. ``ALLOWED`` is that rule as data;
+the state diagram of the docs is drawn from it and from what ``decide`` does.
+
+Rules that hold always: terminal is final; one owner at a time; the source goes on standby only with
+``HandoffAcknowledged``; what cannot be proven unstarted is not given to another agent unless the
+sender said that this is safe; attempts and agents are bounded.
+
+Not here: which work follows from an event (``actions``), who is a candidate (``matching``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Readiness
+from a2a_handoff.core.context import Mode
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Command, Event, Outcome, State
+from a2a_handoff.core.handoff import Attempt, Handoff, evolve
+
+_OPEN = frozenset(state for state in State if not state.terminal)
+_WAITING = frozenset({State.REQUESTED, State.ESCALATED})
+_OFFERED = frozenset({State.OFFERED, State.ESCALATED})
+_HELD = frozenset({State.ACKNOWLEDGED, State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_WITH_TARGET = _OFFERED | _HELD
+_EVERY = frozenset(State)
+
+#: The states in which each command may be obeyed; ``Request`` is obeyed when there is no handoff.
+#: Results are listed everywhere because a late one is recorded, never lost.
+ALLOWED: dict[type[Command], frozenset[State]] = {
+    ev.Request: frozenset(),
+    ev.Resolved: _WAITING,
+    ev.Acknowledge: _WITH_TARGET,
+    ev.Decline: _OFFERED,
+    ev.DeliveryFailed: _WITH_TARGET,
+    ev.DeliveryUnsure: _WITH_TARGET,
+    ev.OfferLapsed: _OFFERED,
+    ev.TargetLost: _HELD,
+    ev.Progress: _WITH_TARGET,
+    ev.AskCaller: _WITH_TARGET,
+    ev.Reply: _OPEN - {State.HANDED_OFF},
+    ev.Complete: _EVERY,
+    ev.Fail: _EVERY,
+    ev.Release: _WITH_TARGET,
+    ev.Cancel: _OPEN,
+    ev.ConfirmCancel: _OPEN,
+    ev.Expire: _OPEN,
+    ev.WaitOver: _WAITING | _OFFERED,
+    ev.AttachChild: _HELD,
+    ev.ChildTookOver: _HELD,
+    ev.ChildOver: _HELD | {State.HANDED_OFF},
+}
+
+
+def decide(handoff: Handoff | None, command: Command, now: float) -> tuple[Event, ...]:
+    """The events that a command brings about; empty if it says nothing new.
+
+    Raises ``HandoffError``: ``max_hops_exceeded`` or ``cycle_detected`` for a request, else
+    ``handoff_ended``, ``wrong_state``, ``stale_attempt`` or ``not_the_holder``.
+    """
+    if isinstance(command, ev.Request):
+        if handoff is not None:
+            raise HandoffError(Code.WRONG_STATE, "This handoff exists already.")
+        return _request(command, now)
+    if handoff is None:
+        raise HandoffError(Code.TASK_NOT_FOUND)
+    _check_allowed(handoff, command)
+    return _decide(handoff, command, now)
+
+
+def decide_all(
+    handoff: Handoff | None, commands: Iterable[Command], now: float
+) -> tuple[Handoff | None, tuple[Event, ...]]:
+    """Decide several commands one after the other, for one commit."""
+    events: list[Event] = []
+    for command in commands:
+        for event in decide(handoff, command, now):
+            handoff = evolve(handoff, event)
+            events.append(event)
+    return handoff, tuple(events)
+
+
+def _check_allowed(h: Handoff, command: Command) -> None:
+    if h.state in ALLOWED[type(command)]:
+        return
+    name = type(command).__name__
+    if h.state.terminal:
+        if isinstance(command, ev.Cancel):
+            raise HandoffError(
+                Code.TASK_NOT_CANCELABLE, f"The task has ended as {h.state}; it cannot be canceled any more."
+            )
+        if isinstance(command, ev.Reply):
+            raise HandoffError(
+                Code.UNSUPPORTED_OPERATION,
+                f"The task has ended as {h.state} and takes no more messages; start a new task.",
+            )
+        raise HandoffError(Code.HANDOFF_ENDED, f"The handoff has ended as {h.state}; {name} changes nothing.")
+    raise HandoffError(Code.WRONG_STATE, f"{name} does not fit a handoff that is {h.state}.")
+
+
+def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
+    match command:
+        case ev.Resolved():
+            return _resolved(h, command, now)
+        case ev.Acknowledge():
+            return _acknowledge(h, command, now)
+        case ev.Decline(means=means, reason=reason):
+            attempt = _fenced(h, command.agent_id, command.attempt)
+            ended = _end_attempt(attempt, now, Outcome.TARGET_REJECTED, reason)
+            return _move_on(h, (ended,), now, means)
+        case ev.DeliveryFailed():
+            return _delivery_failed(h, command, now)
+        case ev.DeliveryUnsure(attempt=number, detail=detail, means=means):
+            return _unsure(h, number, detail, now, means)
+        case ev.TargetLost(attempt=number, detail=detail, means=means):
+            return _unsure(h, number, detail, now, means)
+        case ev.OfferLapsed():
+            return _offer_lapsed(h, command, now)
+        case ev.Progress():
+            return _progress(h, command, now)
+        case ev.AskCaller():
+            attempt = _fenced(h, command.agent_id, command.attempt)
+            return (
+                *_implied_ack(h, attempt, now),
+                ev.CallerAsked(
+                    at=now,
+                    attempt=attempt.number,
+                    auth=command.auth,
+                    message=command.message,
+                    outputs=command.outputs,
+                ),
+            )
+        case ev.Reply(message=message, message_id=message_id):
+            if message_id in h.replies or message_id == h.message_id:
+                return ()
+            return (ev.ReplyReceived(at=now, message=message, message_id=message_id),)
+        case ev.Complete() | ev.Fail():
+            return _finish(h, command, now)
+        case ev.Release(reason=reason):
+            attempt = _fenced(h, command.agent_id, command.attempt)
+            ended = _end_attempt(attempt, now, Outcome.RELEASED, reason)
+            detail = f"{attempt.agent_id} gave the task back"
+            return (ended, ev.HandoffReturned(at=now, outcome=Outcome.RELEASED, detail=detail))
+        case ev.Cancel():
+            return _cancel(h, command, now)
+        case ev.ConfirmCancel(confirmed=confirmed):
+            if not h.cancel_requested and not confirmed:
+                raise HandoffError(Code.WRONG_STATE, "Nobody asked to cancel this handoff.")
+            return (*_dangling(h, now, Outcome.CANCELED), ev.HandoffCanceled(at=now, confirmed=confirmed))
+        case ev.Expire():
+            detail = "the deadline passed"
+            return (*_dangling(h, now, Outcome.EXPIRED), ev.HandoffExpired(at=now, detail=detail))
+        case ev.WaitOver(means=means):
+            return _wait_over(h, now, means)
+        case ev.AttachChild():
+            return _attach_child(h, command, now)
+        case ev.ChildTookOver(child_id=child_id):
+            if _pending_transfer(h) != child_id:
+                return ()
+            return (ev.HandedOff(at=now, child_id=child_id),)
+        case ev.ChildOver():
+            return _child_over(h, command, now)
+        case ev.Request():
+            raise HandoffError(Code.WRONG_STATE, "This handoff exists already.")
+        case _:
+            assert_never(command)
+
+
+# --- creation ------------------------------------------------------------------------------------
+
+
+def _request(c: ev.Request, now: float) -> tuple[Event, ...]:
+    context = c.package.context
+    _guard(c)
+    requested = ev.HandoffRequested(
+        at=now,
+        handoff_id=c.handoff_id,
+        tenant=c.tenant,
+        sender=c.sender,
+        context_id=c.context_id,
+        message=c.message,
+        message_id=c.message_id,
+        request_metadata=c.request_metadata,
+        extensions=c.extensions,
+        package=c.package,
+        resolution=c.resolution,
+        policy=c.policy,
+        trace=c.trace,
+        deadline_at=c.deadline_at,
+        parent=c.parent,
+        accepted_output_modes=c.accepted_output_modes,
+        surface=c.surface,
+        returns_to=c.returns_to or context.source_agent or c.sender,
+    )
+    return (requested, *_first_step(evolve(None, requested), c.resolution, now, c.means))
+
+
+def _guard(c: ev.Request) -> None:
+    """Loops and the hop limit, from the broker's own record, before anything is stored."""
+    context = c.package.context
+    path = context.handoff_chain
+    if context.hop_count >= c.policy.max_hops:
+        raise HandoffError(
+            Code.MAX_HOPS_EXCEEDED,
+            f"The chain {' -> '.join(path)} has used its {c.policy.max_hops} hops.",
+            facts={"path": ",".join(path), "hop_count": str(context.hop_count)},
+        )
+    looped = context.target_agent if context.target_agent in path else ""
+    if not looped and c.resolution.reason is Outcome.CYCLE_DETECTED and not c.resolution.candidates:
+        looped = next((p.agent_id for p in c.resolution.passed_over if p.agent_id in path), "")
+    if looped:
+        walk = (*path, looped)
+        raise HandoffError(
+            Code.CYCLE_DETECTED,
+            f"{looped} is already on the chain: {' -> '.join(walk)}. Give the task back instead.",
+            facts={"path": ",".join(walk)},
+        )
+
+
+def _first_step(h: Handoff, resolution: ev.Resolution, now: float, means: ev.Means) -> tuple[Event, ...]:
+    if resolution.candidates:
+        return (_offer(h, resolution.candidates[0], now, means),)
+    if resolution.wait:
+        return _await_agent(h, now)
+    outcome = resolution.reason or Outcome.NO_CAPABLE_AGENT
+    return (ev.HandoffReturned(at=now, outcome=outcome, detail=_nobody(outcome)),)
+
+
+def _nobody(outcome: Outcome) -> str:
+    match outcome:
+        case Outcome.SELF_ONLY:
+            return "only the sender itself can do this"
+        case Outcome.CYCLE_DETECTED:
+            return "everybody who can do this had the task before"
+        case Outcome.TARGET_UNAVAILABLE:
+            return "the named target is not available"
+        case _:
+            return "no registered agent can do this"
+
+
+def _await_agent(h: Handoff, now: float) -> tuple[Event, ...]:
+    wait_s = h.policy.wait_for_agent_s if h.wait_for_agent_s is None else h.wait_for_agent_s
+    until = min(now + wait_s, h.deadline_at)
+    if until <= now:
+        return _give_up(h, now, None, Outcome.TARGET_UNAVAILABLE)
+    return (ev.AgentAwaited(at=now, until=until),)
+
+
+# --- offers --------------------------------------------------------------------------------------
+
+
+def _offer(h: Handoff, candidate: ev.Candidate, now: float, means: ev.Means) -> ev.HandoffOffered:
+    match candidate.readiness:
+        case Readiness.PERSON:
+            due = h.deadline_at
+        case Readiness.PULL:
+            due = now + h.policy.pull_ack_wait_s
+        case Readiness.OFFER | Readiness.PROBE:
+            due = now + h.policy.ack_wait_s
+    return ev.HandoffOffered(
+        at=now,
+        attempt=len(h.attempts) + 1,
+        agent_id=candidate.agent_id,
+        offer_id=means.offer_id,
+        span_id=means.span_id,
+        readiness=candidate.readiness,
+        role=candidate.role,
+        ack_due_at=min(due, h.deadline_at),
+    )
+
+
+def _next_candidate(h: Handoff, means: ev.Means) -> ev.Candidate | None:
+    """The next agent in the frozen order that may still be asked."""
+    tried = {attempt.agent_id for attempt in h.attempts}
+    if len(tried) >= h.policy.agents:
+        return None
+    return next(
+        (c for c in h.candidates if c.agent_id not in tried and c.agent_id in means.eligible),
+        None,
+    )
+
+
+def _move_on(h: Handoff, ended: tuple[Event, ...], now: float, means: ev.Means) -> tuple[Event, ...]:
+    """After a failed attempt: the next candidate, a new resolution, a supervisor, or the sender."""
+    for event in ended:
+        h = evolve(h, event)
+    if h.cancel_requested:
+        return (*ended, ev.HandoffCanceled(at=now, confirmed=True))
+    if h.state is State.ESCALATED:
+        return (*ended, *_give_up(h, now, None, _last_outcome(h)))
+    candidate = _next_candidate(h, means)
+    if candidate is not None:
+        return (*ended, _offer(h, candidate, now, means))
+    if h.resolutions < 2 and len({a.agent_id for a in h.attempts}) < h.policy.agents:
+        return (*ended, ev.ResolutionRequested(at=now, reason="every candidate was asked"))
+    return (*ended, *_give_up(h, now, means, _last_outcome(h)))
+
+
+def _last_outcome(h: Handoff) -> Outcome:
+    last = h.attempt
+    return last.outcome if last is not None and last.outcome is not None else Outcome.NO_CAPABLE_AGENT
+
+
+def _give_up(h: Handoff, now: float, means: ev.Means | None, outcome: Outcome) -> tuple[Event, ...]:
+    """A supervisor if there is one (once per chain), else back to the sender."""
+    tried = {attempt.agent_id for attempt in h.attempts}
+    supervisors = [s for s in (means.supervisors if means else ()) if s.agent_id not in (*tried, *h.path)]
+    detail = f"{len(tried)} of {len(h.candidates)} candidates were asked; none took it"
+    if means is not None and supervisors and not h.escalated:
+        escalated = ev.HandoffEscalated(at=now, outcome=outcome, detail=detail)
+        return (escalated, _offer(evolve(h, escalated), supervisors[0], now, means))
+    return (ev.HandoffReturned(at=now, outcome=outcome, detail=detail),)
+
+
+def _end_attempt(
+    attempt: Attempt, now: float, outcome: Outcome, detail: str, *, rescind: bool = False
+) -> ev.AttemptEnded:
+    return ev.AttemptEnded(
+        at=now,
+        attempt=attempt.number,
+        agent_id=attempt.agent_id,
+        outcome=outcome,
+        detail=detail,
+        rescind=rescind,
+    )
+
+
+def _resolved(h: Handoff, c: ev.Resolved, now: float) -> tuple[Event, ...]:
+    current = h.attempt
+    if current is not None and current.outcome is None:
+        return ()  # an offer is out already
+    resolved = ev.CandidatesResolved(at=now, resolution=c.resolution)
+    waited = h.waiting_until is not None
+    after = evolve(h, resolved)
+    candidate = _next_candidate(after, c.means)
+    if candidate is not None:
+        return (resolved, _offer(after, candidate, now, c.means))
+    if waited:
+        return ()  # still nobody: the wait goes on, and is not logged again
+    if c.resolution.wait and not h.attempts:
+        return (resolved, *_await_agent(after, now))
+    return (resolved, *_give_up(after, now, c.means, _last_outcome(h)))
+
+
+def _wait_over(h: Handoff, now: float, means: ev.Means) -> tuple[Event, ...]:
+    current = h.attempt
+    if current is not None and current.outcome is None:
+        if current.acked_at is not None or h.waiting_until is None:
+            return ()
+        ended = _end_attempt(current, now, Outcome.TIMEOUT, "nobody accepted in time", rescind=True)
+        return (ended, *_give_up(evolve(h, ended), now, means, Outcome.TIMEOUT))
+    if h.waiting_until is None:
+        return ()
+    return _give_up(h, now, means, Outcome.TARGET_UNAVAILABLE)
+
+
+def _offer_lapsed(h: Handoff, c: ev.OfferLapsed, now: float) -> tuple[Event, ...]:
+    """A pull offer found no taker in time: announce it again once, then the next candidate.
+
+    With no other candidate it stays in the inbox until the wait for an agent is over.
+    """
+    attempt = h.attempt
+    if attempt is None or attempt.number != c.attempt or attempt.outcome is not None:
+        return ()
+    if attempt.readiness is not Readiness.PULL or attempt.acked_at is not None:
+        return ()
+    if attempt.deliveries < h.policy.deliveries:
+        return (
+            ev.RedeliveryScheduled(
+                at=now,
+                attempt=attempt.number,
+                delivery=attempt.deliveries + 1,
+                outcome=Outcome.TIMEOUT,
+                detail="not accepted in time",
+                due_at=now + h.policy.pull_ack_wait_s,
+            ),
+        )
+    wait_s = h.policy.wait_for_agent_s if h.wait_for_agent_s is None else h.wait_for_agent_s
+    until = min(h.created_at + wait_s, h.deadline_at)
+    if _next_candidate(h, c.means) is None and until > now and h.state is not State.ESCALATED:
+        return (ev.AgentAwaited(at=now, until=until),)
+    ended = _end_attempt(attempt, now, Outcome.TIMEOUT, "not accepted in time", rescind=True)
+    return _move_on(h, (ended,), now, c.means)
+
+
+# --- delivery ------------------------------------------------------------------------------------
+
+
+def _current(h: Handoff, number: int) -> Attempt:
+    """The current attempt, for the dispatcher that works on it."""
+    attempt = h.attempt
+    if attempt is None or attempt.number != number or attempt.outcome is not None:
+        raise HandoffError(Code.STALE_ATTEMPT, f"Attempt {number} is not the current one.")
+    return attempt
+
+
+def _acknowledge(h: Handoff, c: ev.Acknowledge, now: float) -> tuple[Event, ...]:
+    attempt = _fenced(h, c.agent_id, c.attempt)
+    if attempt.acked_at is None:
+        return (
+            ev.HandoffAcknowledged(
+                at=now,
+                attempt=attempt.number,
+                agent_id=attempt.agent_id,
+                remote=c.remote,
+                context_score=c.context_score,
+                synthetic_span=c.synthetic_span,
+            ),
+        )
+    return _learn(attempt, c.remote, now)
+
+
+def _learn(attempt: Attempt, remote: ev.Remote | None, now: float) -> tuple[Event, ...]:
+    """Note the target's own ids if they are new; ids that are missing now stay what they were."""
+    if remote is None:
+        return ()
+    known = attempt.remote
+    merged = ev.Remote(
+        task_id=remote.task_id or known.task_id, context_id=remote.context_id or known.context_id
+    )
+    if merged == known:
+        return ()
+    return (ev.RemoteLearnt(at=now, attempt=attempt.number, remote=merged),)
+
+
+def _implied_ack(h: Handoff, attempt: Attempt, now: float) -> tuple[Event, ...]:
+    """Work that arrives before the word *ready* says it as well."""
+    if attempt.acked_at is not None:
+        return ()
+    return (ev.HandoffAcknowledged(at=now, attempt=attempt.number, agent_id=attempt.agent_id),)
+
+
+def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Event, ...]:
+    attempt = _current(h, c.attempt)
+    if h.output_started:
+        return _mark_uncertain(h, attempt, c.detail, now)
+    if c.again and attempt.deliveries < h.policy.deliveries and not h.cancel_requested:
+        wait_s = h.policy.retry_delay(attempt.deliveries, c.means.jitter)
+        if c.retry_after_s is not None:
+            wait_s = max(wait_s, min(c.retry_after_s, h.policy.retry_delay_max_s))
+        if now + wait_s < h.deadline_at:
+            return (
+                ev.RedeliveryScheduled(
+                    at=now,
+                    attempt=attempt.number,
+                    delivery=attempt.deliveries + 1,
+                    outcome=c.outcome,
+                    detail=c.detail,
+                    due_at=now + wait_s,
+                ),
+            )
+    return _move_on(h, (_end_attempt(attempt, now, c.outcome, c.detail),), now, c.means)
+
+
+def _unsure(h: Handoff, number: int, detail: str, now: float, means: ev.Means) -> tuple[Event, ...]:
+    """It may be at work. Another agent gets the task only if running it twice does no harm."""
+    attempt = _current(h, number)
+    if h.replay_safe and not h.output_started and h.state not in (State.INPUT_REQUIRED, State.AUTH_REQUIRED):
+        ended = _end_attempt(attempt, now, Outcome.TIMEOUT, detail, rescind=True)
+        return _move_on(h, (ended,), now, means)
+    return _mark_uncertain(h, attempt, detail, now)
+
+
+def _mark_uncertain(h: Handoff, attempt: Attempt, detail: str, now: float) -> tuple[Event, ...]:
+    if h.uncertain:
+        return ()
+    return (ev.DeliveryUncertain(at=now, attempt=attempt.number, detail=detail),)
+
+
+# --- what the target says ------------------------------------------------------------------------
+
+
+def _fenced(h: Handoff, agent_id: str, number: int) -> Attempt:
+    """The attempt that the speaker holds.
+
+    Number 0 is the speaker's own current one. Raises ``stale_attempt`` for one that was superseded
+    and ``not_the_holder`` for somebody else's.
+    """
+    attempt = h.attempt
+    if attempt is None:
+        raise HandoffError(Code.NOT_THE_HOLDER, "Nobody holds this handoff yet.")
+    if number and number != attempt.number:
+        raise HandoffError(
+            Code.STALE_ATTEMPT,
+            f"Attempt {number} has been superseded; the current one is {attempt.number}.",
+            facts={"attempt": str(attempt.number)},
+        )
+    if agent_id and agent_id != attempt.agent_id:
+        if any(a.agent_id == agent_id for a in h.attempts):
+            raise HandoffError(Code.STALE_ATTEMPT, f"{agent_id} no longer holds this handoff.")
+        raise HandoffError(Code.NOT_THE_HOLDER)
+    if attempt.outcome is not None:
+        raise HandoffError(Code.STALE_ATTEMPT, f"Attempt {attempt.number} is over: {attempt.outcome}.")
+    return attempt
+
+
+def _progress(h: Handoff, c: ev.Progress, now: float) -> tuple[Event, ...]:
+    attempt = _fenced(h, c.agent_id, c.attempt)
+    acked = _implied_ack(h, attempt, now)
+    learnt = _learn(attempt, c.remote, now)
+    if not c.outputs:
+        return (*acked, *learnt)
+    return (*acked, *learnt, ev.OutputRecorded(at=now, attempt=attempt.number, outputs=c.outputs))
+
+
+def _finish(h: Handoff, c: ev.Complete | ev.Fail, now: float) -> tuple[Event, ...]:
+    state = State.COMPLETED if isinstance(c, ev.Complete) else State.FAILED
+    if h.state.terminal or h.state is State.HANDED_OFF:
+        return _late(h, c, state, now)
+    try:
+        attempt = _fenced(h, c.agent_id, c.attempt)
+    except HandoffError as error:
+        if error.code is Code.STALE_ATTEMPT:
+            return _late(h, c, state, now)
+        raise
+    if attempt.readiness is Readiness.PERSON and h.state is State.ESCALATED:
+        pass  # a supervisor may finish it without a word of acceptance
+    acked = _implied_ack(h, attempt, now)
+    if isinstance(c, ev.Complete):
+        return (
+            *acked,
+            ev.HandoffCompleted(at=now, attempt=attempt.number, message=c.message, outputs=c.outputs),
+        )
+    return (
+        *acked,
+        ev.HandoffFailed(
+            at=now,
+            attempt=attempt.number,
+            outcome=c.outcome,
+            detail=c.detail,
+            message=c.message,
+            outputs=c.outputs,
+        ),
+    )
+
+
+def _late(h: Handoff, c: ev.Complete | ev.Fail, state: State, now: float) -> tuple[Event, ...]:
+    """A result after the switch or the end: a repeat says nothing new, another is kept aside."""
+    last = h.attempt
+    speaker = c.agent_id or (last.agent_id if last is not None else "")
+    if not any(a.agent_id == speaker for a in h.attempts):
+        raise HandoffError(Code.NOT_THE_HOLDER)
+    same_attempt = last is not None and c.attempt in (0, last.number) and last.agent_id == speaker
+    if same_attempt and h.state is state:
+        return ()
+    return (
+        ev.LateResultRecorded(
+            at=now,
+            attempt=c.attempt,
+            agent_id=speaker,
+            state=state,
+            message=c.message,
+            outputs=c.outputs,
+        ),
+    )
+
+
+# --- ends ----------------------------------------------------------------------------------------
+
+
+def _dangling(h: Handoff, now: float, outcome: Outcome) -> tuple[Event, ...]:
+    """End an attempt that was never acknowledged, so that its agent hears of it."""
+    attempt = h.attempt
+    if attempt is None or attempt.outcome is not None or attempt.acked_at is not None:
+        return ()
+    return (_end_attempt(attempt, now, outcome, "", rescind=True),)
+
+
+def _cancel(h: Handoff, c: ev.Cancel, now: float) -> tuple[Event, ...]:
+    if h.cancel_requested:
+        return ()
+    attempt = h.attempt
+    asked = ev.CancelRequested(at=now, by=c.by, reason=c.reason)
+    idle = attempt is None or attempt.outcome is not None
+    fetched = attempt is not None and attempt.readiness in (Readiness.PULL, Readiness.PERSON)
+    if idle or (fetched and attempt is not None and attempt.acked_at is None):
+        return (asked, *_dangling(h, now, Outcome.RESCINDED), ev.HandoffCanceled(at=now, confirmed=True))
+    return (asked,)
+
+
+# --- handing on ----------------------------------------------------------------------------------
+
+
+def _pending_transfer(h: Handoff) -> str:
+    """The child that is to take over and has not yet; empty if there is none."""
+    return next(
+        (c.handoff_id for c in h.children if c.mode is Mode.TRANSFER and c.state is None),
+        "",
+    )
+
+
+def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...]:
+    _fenced(h, c.agent_id, c.attempt)
+    if c.mode is Mode.TRANSFER and _pending_transfer(h):
+        raise HandoffError(Code.WRONG_STATE, "The task is being handed on already.")
+    if h.cancel_requested:
+        raise HandoffError(Code.WRONG_STATE, "The task is being canceled.")
+    return (
+        ev.ChildAttached(
+            at=now, child_id=c.child_id, mode=c.mode, target_open=c.target_open, outputs=c.outputs
+        ),
+    )
+
+
+def _child_over(h: Handoff, c: ev.ChildOver, now: float) -> tuple[Event, ...]:
+    child = next((k for k in h.children if k.handoff_id == c.child_id), None)
+    if child is None or child.state is not None:
+        return ()
+    ended = ev.ChildEnded(at=now, child_id=c.child_id, state=c.state)
+    if h.state is State.HANDED_OFF:
+        if h.leaf_id != c.child_id:
+            return (ended,)
+        return (ended, _as_the_child(h, c, now))
+    if child.mode is Mode.DELEGATE or child.target_open:
+        return (ended,)
+    outcome = c.outcome or Outcome.TARGET_UNAVAILABLE
+    detail = f"{h.holder} could not hand it on: {c.detail or c.state}"
+    return (ended, ev.HandoffReturned(at=now, outcome=outcome, detail=detail, by_child=c.child_id))
+
+
+def _as_the_child(h: Handoff, c: ev.ChildOver, now: float) -> Event:
+    """A handed-off handoff ends as the one that carries its task."""
+    attempt = h.attempts[-1].number
+    outcome = c.outcome or Outcome.TARGET_FAILED
+    match c.state:
+        case State.COMPLETED:
+            return ev.HandoffCompleted(at=now, attempt=attempt, by_child=c.child_id)
+        case State.CANCELED:
+            return ev.HandoffCanceled(at=now, confirmed=True)
+        case State.EXPIRED:
+            return ev.HandoffExpired(at=now, detail=c.detail, by_child=c.child_id)
+        case State.RETURNED:
+            return ev.HandoffReturned(at=now, outcome=outcome, detail=c.detail, by_child=c.child_id)
+        case _:
+            return ev.HandoffFailed(
+                at=now, attempt=attempt, outcome=outcome, detail=c.detail, by_child=c.child_id
+            )

@@ -7,6 +7,7 @@ The service sees the world only through these protocols. Adapters stand above th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -284,15 +285,23 @@ class Store(Protocol):
 # --- wake-ups: a hint ----------------------------------------------------------------------------
 
 
+class Listener(Protocol):
+    """One waiter of one topic. A publish between two waits is not missed."""
+
+    async def wait(self, *, timeout_s: float) -> bool:
+        """Wait for a publish since the last wait. False after ``timeout_s`` seconds."""
+        ...
+
+
 class Notifier(Protocol):
     """Says *look again*. A lost notification costs latency, never an event."""
 
     def publish(self, topic: str) -> None:
-        """Wake everybody who waits for ``topic``. Never blocks, never fails."""
+        """Wake everybody who listens to ``topic``. Never blocks, never fails."""
         ...
 
-    async def wait(self, topic: str, *, timeout_s: float) -> bool:
-        """Wait for the next ``publish`` of ``topic``. False after ``timeout_s``."""
+    def listen(self, topic: str) -> AbstractContextManager[Listener]:
+        """Listen from now until the context ends."""
         ...
 
 
@@ -527,6 +536,7 @@ __all__ = [
     "HandoffPage",
     "HandoffQuery",
     "HandoffWrite",
+    "Listener",
     "Notifier",
     "Principal",
     "Recorded",

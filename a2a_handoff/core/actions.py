@@ -48,7 +48,8 @@ def actions_for(event: Event, handoff: Handoff) -> tuple[Action, ...]:
                 return (void, Schedule(kind=WorkKind.RESCIND, due_at=at, attempt=attempt))
             return (void,)
         case ev.DeliveryUncertain(at=at, attempt=attempt):
-            due_at = at + h.policy.reconcile_every_s
+            known = bool(h.attempts[-1].remote.task_id)
+            due_at = at if known else at + h.policy.reconcile_every_s
             return (Schedule(kind=WorkKind.RECONCILE, due_at=due_at, attempt=attempt),)
         case ev.HandoffAcknowledged(at=at, attempt=attempt):
             return _acknowledged(h, at, attempt)
@@ -102,7 +103,7 @@ def _acknowledged(h: Handoff, at: float, number: int) -> tuple[Action, ...]:
     if attempt.readiness in _FETCHED:
         out.append(Drop(kinds=frozenset({WorkKind.OFFER_LAPSE, WorkKind.WAIT_OVER})))
     if attempt.readiness is Readiness.PULL:
-        out.append(Schedule(kind=WorkKind.LEASE, due_at=at + h.policy.lost_after_s, attempt=number))
+        out.append(Schedule(kind=WorkKind.LEASE, due_at=at + h.policy.lease_s, attempt=number))
     if h.cancel_requested and h.children == ():
         out.append(Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=number))
     return tuple(out)

@@ -294,11 +294,15 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The target gives the task back to its sender."""
+    """The target gives the task back to its sender.
+
+    ``outcome`` says why if it is not of its own will: it wanted to hand on and may not.
+    """
 
     attempt: int = 0
     agent_id: str = ""
     reason: str = ""
+    outcome: Outcome = Outcome.RELEASED
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True):

@@ -126,7 +126,7 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
         case ev.AskCaller():
             attempt = _fenced(h, command.agent_id, command.attempt)
             return (
-                *_implied_ack(h, attempt, now),
+                *_implied_ack(attempt, now),
                 ev.CallerAsked(
                     at=now,
                     attempt=attempt.number,
@@ -141,11 +141,11 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
             return (ev.ReplyReceived(at=now, message=message, message_id=message_id),)
         case ev.Complete() | ev.Fail():
             return _finish(h, command, now)
-        case ev.Release(reason=reason):
+        case ev.Release(reason=reason, outcome=outcome):
             attempt = _fenced(h, command.agent_id, command.attempt)
-            ended = _end_attempt(attempt, now, Outcome.RELEASED, reason)
+            ended = _end_attempt(attempt, now, outcome, reason)
             detail = f"{attempt.agent_id} gave the task back"
-            return (ended, ev.HandoffReturned(at=now, outcome=Outcome.RELEASED, detail=detail))
+            return (ended, ev.HandoffReturned(at=now, outcome=outcome, detail=detail))
         case ev.Cancel():
             return _cancel(h, command, now)
         case ev.ConfirmCancel(confirmed=confirmed):
@@ -428,7 +428,7 @@ def _learn(attempt: Attempt, remote: ev.Remote | None, now: float) -> tuple[Even
     return (ev.RemoteLearnt(at=now, attempt=attempt.number, remote=merged),)
 
 
-def _implied_ack(h: Handoff, attempt: Attempt, now: float) -> tuple[Event, ...]:
+def _implied_ack(attempt: Attempt, now: float) -> tuple[Event, ...]:
     """Work that arrives before the word *ready* says it as well."""
     if attempt.acked_at is not None:
         return ()
@@ -501,7 +501,7 @@ def _fenced(h: Handoff, agent_id: str, number: int) -> Attempt:
 
 def _progress(h: Handoff, c: ev.Progress, now: float) -> tuple[Event, ...]:
     attempt = _fenced(h, c.agent_id, c.attempt)
-    acked = _implied_ack(h, attempt, now)
+    acked = _implied_ack(attempt, now)
     learnt = _learn(attempt, c.remote, now)
     if not c.outputs:
         return (*acked, *learnt)
@@ -518,9 +518,7 @@ def _finish(h: Handoff, c: ev.Complete | ev.Fail, now: float) -> tuple[Event, ..
         if error.code is Code.STALE_ATTEMPT:
             return _late(h, c, state, now)
         raise
-    if attempt.readiness is Readiness.PERSON and h.state is State.ESCALATED:
-        pass  # a supervisor may finish it without a word of acceptance
-    acked = _implied_ack(h, attempt, now)
+    acked = _implied_ack(attempt, now)
     if isinstance(c, ev.Complete):
         return (
             *acked,

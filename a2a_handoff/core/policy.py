@@ -27,6 +27,7 @@ class Policy:
     pull_ack_wait_s: float = 30.0
     wait_for_agent_s: float = 300.0
     cancel_wait_s: float = 10.0
+    lease_s: float = 1800.0
     lost_after_s: float = 90.0
     reconcile_every_s: float = 30.0
     max_hops: int = MAX_HOPS_CAP

@@ -1,0 +1,305 @@
+"""The settings: every number and name that an operator can change, with its unit, default and bounds.
+
+Duty: what each setting means and may be, and what follows from them.
+Rules: passwords are never shown. A setting that nothing reads is a fault.
+Not here: where values come from (``config.sources``); the standard ``OTEL_*`` variables, which
+OpenTelemetry reads itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from a2a_handoff.core.context import TOKEN_BUDGET
+from a2a_handoff.core.policy import MAX_HOPS_CAP, Policy
+
+_DAY_S = 86_400.0
+_WEEK_S = 7 * _DAY_S
+
+_PASSWORD = re.compile(r"(?<=://)([^:@/]*:).*(?=@)|(password=)[^&\s]+")
+
+
+def _setting(
+    default: Any,
+    meaning: str,
+    *,
+    unit: str = "",
+    allowed: str = "",
+    ge: float | None = None,
+    le: float | None = None,
+) -> Any:
+    """One setting. ``allowed`` is for the reader, where bounds and type do not say it."""
+    extra: dict[str, Any] = {"unit": unit, "allowed": allowed}
+    return Field(default, description=meaning, ge=ge, le=le, json_schema_extra=extra)
+
+
+def _seconds(default: float, meaning: str, *, ge: float, le: float) -> Any:
+    return _setting(default, meaning, unit="s", ge=ge, le=le)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens on ``host``."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Settings(BaseModel):
+    """The settings of one broker. Times are seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+    # --- where it listens ------------------------------------------------------------------------
+    allow_unauthenticated: bool = _setting(
+        False,
+        "Listen on an address that other machines can reach although nobody has to say who they are. "
+        "For trusted networks, or behind a proxy that authenticates.",
+    )
+    host: str = _setting(
+        "127.0.0.1",
+        "Address to listen on.",
+        allowed="a host name or an IP address; other than loopback only with allow_unauthenticated",
+    )
+    port: int = _setting(8080, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
+    grpc_port: int | None = _setting(
+        None, "Port for gRPC. Not available in this version: leave it unset.", ge=1, le=65_535
+    )
+    public_url: str = _setting(
+        "",
+        "How others reach the broker; stands in its cards. Unset: http://host:port.",
+        allowed="an http or https URL",
+    )
+    grace: float = _seconds(
+        10, "How long a stopping broker lets open requests and deliveries end.", ge=0, le=600
+    )
+
+    # --- what it keeps, and where ----------------------------------------------------------------
+    store: str = _setting(
+        "sqlite:///a2a-handoff.db",
+        "Where handoffs are kept. A relative path starts at the working directory.",
+        allowed="sqlite:///path",
+    )
+    nats: str = _setting(
+        "", "NATS server for wake-ups between replicas. Not available in this version: leave it unset."
+    )
+    cards: Path = _setting(
+        Path("agent_cards"),
+        "Folder of AgentCards to register at start; the name of a file is the agent id.",
+        allowed="a folder",
+    )
+    rules: Path | None = _setting(
+        None, "TOML file of routing rules. Unset: the rules that come with the broker.", allowed="a file"
+    )
+    default_tenant: str = _setting(
+        "default", "Tenant of callers whose credentials name none.", allowed="1 to 64 of a-z A-Z 0-9 . _ -"
+    )
+
+    # --- the handoff -----------------------------------------------------------------------------
+    ack_wait: float = _seconds(
+        5, "How long a push agent may take to say that it is ready.", ge=0.05, le=3_600
+    )
+    retry_delay: float = _seconds(
+        2, "Wait before the same agent is asked again; doubles with every retry.", ge=0, le=60
+    )
+    deliveries: int = _setting(
+        2, "How often one agent is asked in one attempt, the first time included.", ge=1, le=10
+    )
+    agents: int = _setting(3, "How many agents are tried before a handoff goes back.", ge=1, le=20)
+    pull_ack_wait: float = _seconds(
+        30, "How long an offer stays in the inbox of a pull agent that is present.", ge=0.05, le=_DAY_S
+    )
+    wait_for_agent: float = _seconds(
+        300,
+        "How long a handoff waits for an agent if those that match are absent. A handoff may state its own.",
+        ge=0,
+        le=_WEEK_S,
+    )
+    deadline: float = _seconds(
+        _DAY_S, "How long a handoff may take in all. A handoff may state its own.", ge=1, le=_WEEK_S
+    )
+    cancel_wait: float = _seconds(10, "How long the target may take to confirm a cancel.", ge=0, le=3_600)
+    lost_after: float = _seconds(
+        90, "How long a push agent that holds a task may be silent before it counts as lost.", ge=1, le=_DAY_S
+    )
+    reconcile_every: float = _seconds(
+        30, "How often a push agent that holds a task is asked about it.", ge=0.05, le=3_600
+    )
+    lease: float = _seconds(
+        1_800,
+        "How long a pull agent that holds a task may be silent. A registration may state its own.",
+        ge=1,
+        le=_WEEK_S,
+    )
+    presence: float = _seconds(
+        20, "How long a pull agent counts as present after it was heard from.", ge=1, le=3_600
+    )
+    max_hops: int = _setting(
+        MAX_HOPS_CAP, "How many handoffs in a row one chain may have.", ge=1, le=MAX_HOPS_CAP
+    )
+    token_budget: int = _setting(
+        TOKEN_BUDGET, "Most tokens of summary and key facts together.", unit="tokens", ge=1, le=TOKEN_BUDGET
+    )
+    enforce_triggers: bool = _setting(
+        False, "Refuse handoffs for which no trigger holds. Off: the answer carries a warning."
+    )
+
+    # --- limits ----------------------------------------------------------------------------------
+    max_body: int = _setting(10_485_760, "Largest request body.", unit="bytes", ge=1_024, le=1_073_741_824)
+    max_nesting: int = _setting(64, "How deep JSON of a request may be nested.", unit="levels", ge=8, le=256)
+    stream_idle: float = _seconds(
+        300, "How long an agent's stream may be silent before it is cut and the agent asked.", ge=1, le=_DAY_S
+    )
+    keepalive: float = _seconds(15, "How often a silent stream to a client gets a comment.", ge=0.05, le=60)
+    allow_private_addresses: bool | None = _setting(
+        None,
+        "Call agents at loopback, link-local and private addresses. "
+        "Unset: only while the broker itself listens on loopback.",
+    )
+
+    # --- what it tells ---------------------------------------------------------------------------
+    trace_inbound: Literal["continue", "restart", "drop"] = _setting(
+        "continue",
+        "What becomes of a caller's trace: the chain continues it, starts its own and links to it, "
+        "or takes no notice of it. Callers that are not trusted are never continued.",
+    )
+    trace_ratio: float = _setting(1.0, "Share of the chains that are traced.", ge=0, le=1)
+    jaeger_url: str = _setting(
+        "",
+        "Address of the Jaeger UI, for links in answers. Unset: no links.",
+        allowed="an http or https URL",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "What is logged.")
+    log_format: Literal["text", "json"] = _setting("text", "How a log line looks.")
+
+    @field_validator("log_level", "log_format", "trace_inbound", mode="before")
+    @classmethod
+    def _fold(cls, value: object) -> object:
+        return value.strip().lower() if isinstance(value, str) else value
+
+    @field_validator("host")
+    @classmethod
+    def _host(cls, host: str, info: ValidationInfo) -> str:
+        bare = host.strip().strip("[]")
+        if not bare or "/" in bare or (":" in bare and not _is_ip(bare)):
+            raise ValueError("is not a host name or an IP address; the port is a setting of its own")
+        if not is_loopback(bare) and not info.data.get("allow_unauthenticated", False):
+            raise ValueError(
+                "can be reached from other machines, and nobody has to say who they are: "
+                "listen on 127.0.0.1, or set allow_unauthenticated if the network is trusted"
+            )
+        return bare
+
+    @field_validator("public_url", "jaeger_url")
+    @classmethod
+    def _url(cls, url: str) -> str:
+        if not url:
+            return url
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("is not a plain http or https URL")
+        return url.rstrip("/")
+
+    @field_validator("store")
+    @classmethod
+    def _store(cls, store: str) -> str:
+        if store.startswith(("postgresql://", "postgres://")):
+            raise ValueError("names PostgreSQL, which is not available in this version")
+        if not store.startswith("sqlite:///") or not store.removeprefix("sqlite:///"):
+            raise ValueError("names no store")
+        return store
+
+    @field_validator("nats", "grpc_port")
+    @classmethod
+    def _not_yet(cls, value: str | int | None, info: ValidationInfo) -> str | int | None:
+        if value:
+            what = "NATS" if info.field_name == "nats" else "gRPC"
+            raise ValueError(f"asks for {what}, which is not available in this version: leave it unset")
+        return value
+
+    @field_validator("cards")
+    @classmethod
+    def _folder(cls, path: Path) -> Path:
+        if not path.is_dir():
+            raise ValueError(f"is not a folder ({path.absolute()})")
+        return path
+
+    @field_validator("rules")
+    @classmethod
+    def _file(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError(f"is not a file ({path.absolute()})")
+        return path
+
+    @field_validator("default_tenant")
+    @classmethod
+    def _tenant(cls, tenant: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", tenant):
+            raise ValueError("is not a tenant's name")
+        return tenant
+
+    # --- what follows from them ------------------------------------------------------------------
+
+    def policy(self) -> Policy:
+        """The numbers that a handoff requested now will live by."""
+        return Policy(
+            ack_wait_s=self.ack_wait,
+            retry_delay_s=self.retry_delay,
+            deliveries=self.deliveries,
+            agents=self.agents,
+            pull_ack_wait_s=self.pull_ack_wait,
+            wait_for_agent_s=self.wait_for_agent,
+            cancel_wait_s=self.cancel_wait,
+            lost_after_s=self.lost_after,
+            reconcile_every_s=self.reconcile_every,
+            max_hops=self.max_hops,
+        )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach the broker."""
+        return is_loopback(self.host)
+
+    @property
+    def private_addresses(self) -> bool:
+        """Whether the broker may call agents at private addresses."""
+        return self.loopback if self.allow_private_addresses is None else self.allow_private_addresses
+
+    def url(self, port: int | None = None) -> str:
+        """The broker's own address, without a slash at the end. ``port`` is the one really bound."""
+        if self.public_url:
+            return self.public_url
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port if port is None else port}"
+
+    def trace_url(self, trace_id: str) -> str:
+        """Where the Jaeger UI shows a trace, empty if no Jaeger is set."""
+        return f"{self.jaeger_url}/trace/{trace_id}" if self.jaeger_url else ""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Name and value of each setting, passwords hidden."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            yield name, hide_password(value) if isinstance(value, str) else value
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def hide_password(text: str) -> str:
+    """``text`` with the password of a URL in it replaced."""
+    return _PASSWORD.sub(r"\1\2***", text)

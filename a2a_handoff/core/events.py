@@ -94,11 +94,13 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """A routing decision, frozen into the log.
 
     ``rule`` names the routing rule that matched, if one did. ``reason`` says why there are no
-    candidates. ``wait``: agents match but none is present, so waiting makes sense.
+    candidates. ``wait``: agents match but none is present, so waiting makes sense. ``more`` counts
+    the agents that were passed over and are not listed.
     """
 
     candidates: tuple[Candidate, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
+    more: int = 0
     rule: str = ""
     reason: Outcome | None = None
     wait: bool = False

@@ -1,13 +1,20 @@
 """The context package that travels with a handoff.
 
-Duty: the package and what the sender asks for beside it.
-Not here: reading it from JSON (``wire.context``), counting tokens (a port).
+Duty: the package, what the sender asks for beside it, and how summaries of several hops are joined.
+Not here: reading it from JSON (``wire.context``), the token budget (``budget``), counting tokens (a
+port), how much of it arrived (``score``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+#: Names our extension in cards, in ``message.extensions`` and as the key of its metadata.
+EXTENSION_URI = "urn:a2a-handoff:handoff:v1"
+
+#: The name of the package in the metadata of a request.
+CONTEXT_KEY = "handoff_context"
 
 #: Separates the segments of ``conversation_summary``, one per hop.
 HOP_SEPARATOR = "\n---hop---\n"
@@ -39,6 +46,60 @@ class Priority(StrEnum):
     NORMAL = "normal"
     HIGH = "high"
     URGENT = "urgent"
+
+
+class Overflow(StrEnum):
+    """What becomes of a package whose newest segment and facts are over the token budget."""
+
+    REFUSE = "refuse"
+    TRIM = "trim"
+
+
+class Profile(StrEnum):
+    """How much of the summary the target receives.
+
+    ``rich``: every segment that fits the budget. ``minimal``: the newest segment only. Facts,
+    progress, preferences and intent travel in both; without them questions are asked twice.
+    """
+
+    RICH = "rich"
+    MINIMAL = "minimal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that each part of a package may take; over it the package is refused.
+
+    ``deadline_s`` is an exception: a later deadline is brought forward, with a warning.
+    """
+
+    intent_bytes: int = 8_192
+    summary_and_facts_bytes: int = 65_536
+    task_progress_bytes: int = 16_384
+    user_preferences_bytes: int = 16_384
+    extra_bytes: int = 32_768
+    transcript_bytes: int = 1_048_576
+    reference_chars: int = 1_000
+    list_items: int = 64
+    deadline_s: float = 604_800.0
+    wait_for_agent_s: float = 604_800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """One line of a drop manifest: what of a package the target does not receive.
+
+    ``part`` is a field of the package, ``unit`` what was left out of it: ``segment``, ``sentence`` or
+    ``member``. ``names`` are numbers of segments in the chain and of sentences in the segment (from
+    1), or names of facts; at most 50, while ``count`` counts all. ``tokens`` is 0 if not counted.
+    """
+
+    part: str
+    unit: str
+    count: int
+    bytes: int
+    tokens: int = 0
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +139,9 @@ class HandoffContext:
 
     ``key_facts``, ``task_progress`` and ``user_preferences`` are JSON objects as they came, byte for
     byte: the broker never changes a number or a null in them. ``handoff_chain`` is the path of the
-    agents that held the task, the sender last until the target is appended at delivery.
+    agents that held the task, the sender last until the target is appended at delivery. ``extra`` is
+    a JSON object of every other member that travels on to the target as it came: what the sender
+    asks for, and what this broker does not know.
     """
 
     correlation_id: str
@@ -93,6 +156,7 @@ class HandoffContext:
     context_ref: str = ""
     hop_count: int = 0
     handoff_chain: tuple[str, ...] = ()
+    extra: bytes = b"{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +175,8 @@ class HandoffOptions:
     deadline_at: float | None = None
     wait_for_agent_s: float | None = None
     parent_handoff_id: str = ""
-    context_overflow: str = "refuse"
-    context_profile: str = "rich"
+    context_overflow: Overflow = Overflow.REFUSE
+    context_profile: Profile = Profile.RICH
     transcript: bytes = b""
     traceparent: str = ""
 
@@ -122,7 +186,9 @@ class Package:
     """A parsed ``handoff_context``: the context, what is asked of the target and of the broker.
 
     ``synthesized``: the message came without one and the broker made a minimal one from it.
-    ``warnings`` go back to the caller with the answer.
+    ``tokens`` is the count of summary and facts, 0 if their bytes alone show that they fit.
+    ``dropped`` is the drop manifest of the chain so far. ``warnings`` go back to the caller with the
+    answer.
     """
 
     context: HandoffContext
@@ -131,7 +197,13 @@ class Package:
     options: HandoffOptions = field(default_factory=HandoffOptions)
     synthesized: bool = False
     tokens: int = 0
+    dropped: tuple[Dropped, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def segments(summary: str) -> list[str]:
+    """The segments of a joined summary, oldest first."""
+    return summary.split(HOP_SEPARATOR)
 
 
 def join_summaries(existing: str, segment: str) -> str:
@@ -141,3 +213,22 @@ def join_summaries(existing: str, segment: str) -> str:
     if not segment:
         return existing
     return f"{existing}{HOP_SEPARATOR}{segment}"
+
+
+def accumulate(existing: str, received: str, *, delivered: str = "") -> str:
+    """The summary of a later hop, whether its sender sent all of it or its own segment alone.
+
+    ``existing`` is the parent's joined summary as it was stored, ``delivered`` what of it the sender
+    had been given (shorter, if its own limit was). A ``received`` that begins with either of them as
+    a whole segment is taken as already joined; one that equals either adds nothing; everything else
+    is a segment of its own. Doing it twice changes nothing.
+    """
+    if not existing:
+        return received
+    for known in (existing, delivered or existing):
+        if received.startswith(known + HOP_SEPARATOR):
+            received = received[len(known) + len(HOP_SEPARATOR) :]
+            break
+        if received == known:
+            return existing
+    return join_summaries(existing, received) if received.strip() else existing

@@ -1,1 +1,29 @@
+"""For authors of agents: read a handoff, answer it, hand it on, send one.
 
+``HandoffReceiver`` serves agents of any make. ``kit.executor`` wraps an agent built on a2a-sdk, and
+``kit.client`` sends tasks to a broker; both import a2a-sdk, which is why they are not imported here.
+"""
+
+import os
+
+# a2a-sdk decides at its first import whether it traces every queue operation.
+os.environ.setdefault("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false")
+
+from a2a_handoff.kit.directive import declined, handoff, in_metadata, ready, receipt, release
+from a2a_handoff.kit.incoming import EXTENSION_URI, IncomingHandoff, read_incoming
+from a2a_handoff.kit.receiver import Declined, HandoffReceiver, Ready
+
+__all__ = [
+    "EXTENSION_URI",
+    "Declined",
+    "HandoffReceiver",
+    "IncomingHandoff",
+    "Ready",
+    "declined",
+    "handoff",
+    "in_metadata",
+    "read_incoming",
+    "ready",
+    "receipt",
+    "release",
+]

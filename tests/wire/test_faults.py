@@ -3,9 +3,13 @@
 import json
 
 import pytest
-from a2a.client.transports.rest import A2A_REASON_TO_ERROR
 from a2a.compat.v0_3.types import JSONRPCErrorResponse
-from a2a.utils.errors import A2A_ERROR_MAPPING, A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP
+from a2a.utils.errors import (
+    A2A_ERROR_MAPPING,
+    A2A_ERROR_REASONS,
+    A2A_REASON_TO_ERROR,
+    JSON_RPC_ERROR_CODE_MAP,
+)
 from google.protobuf.json_format import ParseDict
 from google.rpc import error_details_pb2
 

@@ -20,8 +20,19 @@ from a2a_handoff.core.policy import Policy
 from a2a_handoff.core.tracing import HopTrace
 
 
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """The same agent is asked again within its attempt: when that was decided, and why."""
+
+    at: float
+    due_at: float
+    outcome: Outcome
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One offer to one agent. ``outcome`` is ``None`` while it is the current one, or holds."""
+    """One offer to one agent. ``outcome`` is ``None`` while it is the current one, or holds.
+
+    ``retries`` and ``synthetic_span`` are there for the spans, which end later than these are known.
+    """
 
     number: int
     agent_id: str
@@ -36,6 +47,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     detail: str = ""
     remote: Remote = msgspec.field(default_factory=Remote)
+    retries: tuple[Retry, ...] = ()
+    synthetic_span: bool = False
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,15 +200,15 @@ def _apply(h: Handoff, event: ev.Event) -> Handoff:
             return replace(h, waiting_until=until)
         case ev.HandoffOffered():
             return _offered(h, event)
-        case ev.RedeliveryScheduled(delivery=delivery):
-            return _attempt(h, deliveries=delivery)
+        case ev.RedeliveryScheduled(at=at, delivery=delivery, due_at=due_at, outcome=outcome):
+            return _attempt(h, deliveries=delivery, retry=Retry(at=at, due_at=due_at, outcome=outcome))
         case ev.AttemptEnded(at=at, outcome=outcome, detail=detail):
             ended = _attempt(h, ended_at=at, outcome=outcome, detail=detail)
             return replace(ended, state=_with_source(h), uncertain=False)
         case ev.DeliveryUncertain():
             return replace(h, uncertain=True)
         case ev.HandoffAcknowledged(at=at, agent_id=agent_id, remote=remote, context_score=score):
-            taken = _attempt(h, acked_at=at, remote=remote)
+            taken = _attempt(h, acked_at=at, remote=remote, synthetic_span=event.synthetic_span)
             return replace(
                 taken,
                 state=State.ACKNOWLEDGED,
@@ -276,6 +289,8 @@ def _attempt(
     outcome: Outcome | None = None,
     detail: str | None = None,
     remote: Remote | None = None,
+    retry: Retry | None = None,
+    synthetic_span: bool = False,
 ) -> Handoff:
     last = h.attempts[-1]
     changed = replace(
@@ -286,6 +301,8 @@ def _attempt(
         outcome=last.outcome if outcome is None else outcome,
         detail=last.detail if detail is None else detail,
         remote=last.remote if remote is None else remote,
+        retries=last.retries if retry is None else (*last.retries, retry),
+        synthetic_span=last.synthetic_span or synthetic_span,
     )
     return replace(h, attempts=(*h.attempts[:-1], changed))
 

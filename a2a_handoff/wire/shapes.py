@@ -176,7 +176,7 @@ def _unpack_metadata(fields: dict[str, Raw]) -> Raw:
     metadata = fields.get("metadata")
     if not _starts(metadata, b"{"):
         return Raw(pack(fields))
-    known = fields_of(metadata)
+    known = _object.decode(metadata)
     if PART_KEY not in known and WRAPPED_KEY not in known:
         return Raw(pack(fields))
     extra = known.pop(PART_KEY, None)

@@ -143,6 +143,6 @@ EVENTS = (
     EventRow("handoff.completed", "handoff_outcome", "The task is completed."),
     EventRow("handoff.expired", "handoff, handoff_outcome", "The deadline passed."),
     EventRow(
-        "handoff.context.truncated", "route_handoff", "Parts of the context were dropped to fit, here or before."
+        "handoff.context.truncated", "route_handoff", "Parts of the context were dropped, here or before."
     ),
 )

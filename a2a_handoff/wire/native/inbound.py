@@ -1,0 +1,354 @@
+"""What comes in on the native surfaces: registrations, new handoffs, what agents do with them.
+
+Duty: one model for each request body, and folding the three shapes of a new handoff into message and
+context.
+Rules: names are snake case; camelCase is read too. Payloads stay byte for byte. What a model does not
+know is kept in ``model_extra`` so that an answer can warn of it.
+Not here: checking a handoff context (``wire.context``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from a2a_handoff.core.agents import Registration, Role, Status
+from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.wire.fields import members_of
+from a2a_handoff.wire.native.raw import RawArray, RawJson, RawObject, raw
+
+_array = msgspec.json.Decoder(list[Raw])
+
+
+def _either(name: str) -> AliasChoices:
+    return AliasChoices(name, to_camel(name))
+
+
+class Inbound(BaseModel):
+    """A request body."""
+
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(validation_alias=_either),
+        extra="allow",
+        hide_input_in_errors=True,
+        frozen=True,
+    )
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Fields that mean nothing here, for a warning."""
+        return tuple(self.model_extra or ())
+
+
+class AgentIn(Inbound):
+    """A registration. A push agent has a card or a card_url; an agent without fetches its work."""
+
+    agent_id: str = Field(
+        min_length=1, max_length=200, description="The agent's own name; known ids are updated."
+    )
+    platform: str = Field(
+        "", description="Where it runs; implies capabilities: cowork, external, cursor, claude-code."
+    )
+    workspace: str = Field("", description="Agents of other workspaces are never matched; empty: default.")
+    instance_id: str = Field("", description="This process of the agent.")
+    session_number: int = Field(0, ge=0, description="The agent's own count of sessions.")
+    capabilities: dict[str, bool | list[str]] = Field(
+        default_factory=dict,
+        description="Switches over the defaults of the platform: {canBrowse: true}; domains is a list.",
+    )
+    role: Role | None = Field(
+        None, description="agent, human or supervisor; by default the card's, else agent."
+    )
+    card: RawObject | None = Field(None, description="An A2A AgentCard, kept byte for byte.")
+    card_url: str = Field("", description="Where to fetch the card; a base address will do.")
+    max_concurrency: int | None = Field(None, ge=1, description="Handoffs at a time; null: no limit.")
+    lease_s: float | None = Field(
+        None, gt=0, description="Seconds that a pull agent may be silent; null: the setting."
+    )
+    token_budget: int | None = Field(
+        None, ge=1, description="Tokens of context that the agent takes at most."
+    )
+    metadata: RawObject | None = Field(None, description="The owner's own notes; kept, not read.")
+
+    def registration(self) -> Registration:
+        """What was said of the agent. Raises ``HandoffError`` (``invalid_agent``)."""
+        switches = {name: value for name, value in self.capabilities.items() if isinstance(value, bool)}
+        domains = self.capabilities.get("domains", [])
+        wrong = [
+            Violation(f"capabilities.{name}", "must be true or false")
+            for name, value in self.capabilities.items()
+            if name != "domains" and not isinstance(value, bool)
+        ]
+        if not isinstance(domains, list):
+            wrong.append(Violation("capabilities.domains", "must be a list of names"))
+        if wrong or not isinstance(domains, list):
+            raise HandoffError(Code.INVALID_AGENT, violations=tuple(wrong))
+        return Registration(
+            agent_id=self.agent_id,
+            platform=self.platform,
+            workspace=self.workspace,
+            role=self.role,
+            instance_id=self.instance_id,
+            session_number=self.session_number,
+            capabilities=switches,
+            domains=tuple(domains),
+            max_concurrency=self.max_concurrency,
+            token_budget=self.token_budget,
+            lease_s=self.lease_s,
+            card=bytes(self.card or b""),
+            card_url=self.card_url,
+            metadata=bytes(self.metadata or b"{}"),
+        )
+
+
+class HeartbeatIn(Inbound):
+    """A sign of life."""
+
+    status: Status = Field(Status.ONLINE, description="online, idle, busy, draining or offline.")
+    in_flight: int | None = Field(None, ge=0, description="What the agent is working on, elsewhere too.")
+
+
+_CONTEXT_FIELDS = (
+    "correlation_id",
+    "source_agent",
+    "target_agent",
+    "handoff_reason",
+    "conversation_summary",
+    "user_intent",
+    "key_facts",
+    "task_progress",
+    "user_preferences",
+    "context_ref",
+    "hop_count",
+    "handoff_chain",
+    "requirements",
+    "signals",
+    "mode",
+    "priority",
+    "fallback",
+    "replay_safe",
+    "deadline",
+    "wait_for_agent",
+    "parent_handoff_id",
+    "context_overflow",
+    "context_profile",
+    "transcript",
+    "traceparent",
+)
+
+#: A ``context`` with one of these is a handoff context; any other is key facts.
+_MARKS = frozenset({"conversation_summary", "user_intent", "key_facts"})
+
+
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    parts: list[_Part] = []
+
+
+class HandoffIn(Inbound):
+    """A new handoff, or a question who would get it.
+
+    Three shapes are read: the native one; ``{targetAgent, task, context, priority}``; and
+    ``{fromAgent, toAgentType, toAgentId, type, summary, tasks[], workspace}``. ``task`` or ``summary``
+    gives intent and summary where those are not given; ``context`` gives the key facts, unless it is a
+    handoff context itself, whose fields then stand in for those that are not given beside it.
+    """
+
+    task: str = Field("", description="What is to be done, in words; becomes the message.")
+    summary: str = Field("", description="The same, as the second source shape calls it.")
+    message: RawJson | None = Field(None, description="An A2A message, or its text.")
+    context: RawObject | None = Field(None, description="Key facts, or a whole handoff context.")
+    source_agent: RawJson | None = Field(
+        None,
+        validation_alias=AliasChoices("source_agent", "sourceAgent", "from_agent", "fromAgent"),
+        description="Who hands off; by default the caller.",
+    )
+    target_agent: RawJson | None = Field(
+        None,
+        validation_alias=AliasChoices("target_agent", "targetAgent", "to_agent_id", "toAgentId"),
+        description="A certain agent. Without it, capabilities decide.",
+    )
+    agent_type: str = Field(
+        "",
+        validation_alias=AliasChoices("agent_type", "agentType", "to_agent_type", "toAgentType"),
+        description="browser, code, an agent id or a platform.",
+    )
+    type: str = Field("", description="The sender's own word for the kind of work; becomes a key fact.")
+    tasks: RawArray | None = Field(None, description="The steps; become a key fact.")
+    workspace: str = Field("default", description="Only agents of this workspace are matched.")
+    requirements: RawObject | None = Field(
+        None,
+        description="agent_type, capabilities[], skill, domain, tags[], platform, "
+        "input_modes[], output_modes[].",
+    )
+    signals: RawObject | None = Field(
+        None,
+        description="intent, sentiment_score, complexity_score, risk_level, language, completion_estimate.",
+    )
+    mode: RawJson | None = Field(None, description="transfer or delegate.")
+    priority: RawJson | None = Field(None, description="low, normal, high or urgent.")
+    deadline: RawJson | None = Field(None, description="An RFC 3339 time with an offset.")
+    replay_safe: RawJson | None = Field(None, description="Running the task twice does no harm.")
+    wait_for_agent: RawJson | None = Field(None, description="Seconds to wait for an agent that is absent.")
+    fallback: RawArray | None = Field(None, description="Agents to try if target_agent does not take it.")
+    parent_handoff_id: RawJson | None = Field(None, description="The handoff that this one continues.")
+    correlation_id: RawJson | None = Field(None, description="The chain; a new one by default.")
+    handoff_reason: RawJson | None = Field(
+        None, description="capability_boundary, specialization, escalation or load_balancing."
+    )
+    conversation_summary: RawJson | None = Field(None, description="What was said so far.")
+    user_intent: RawJson | None = Field(None, description="What the user wants, in explicit words.")
+    key_facts: RawObject | None = Field(None, description="Entities, amounts, references.")
+    task_progress: RawObject | None = Field(None, description="{step, total, completed[]}.")
+    user_preferences: RawObject | None = Field(None, description="Language, tone, constraints.")
+    context_ref: RawJson | None = Field(None, description="Where the sender keeps the whole context.")
+    hop_count: RawJson | None = Field(None, description="Hops so far, by the sender's count.")
+    handoff_chain: RawArray | None = Field(None, description="The agents that held the task so far.")
+    context_overflow: RawJson | None = Field(None, description="refuse or trim.")
+    context_profile: RawJson | None = Field(None, description="minimal or rich.")
+    transcript: RawJson | None = Field(None, description="The whole conversation; stored, not sent on.")
+    traceparent: RawJson | None = Field(None, description="The sender's span (W3C Trace Context).")
+    message_id: str = Field("", description="Makes the request idempotent, like the header Idempotency-Key.")
+    context_id: str = Field("", description="The A2A contextId of the conversation.")
+
+    @property
+    def text(self) -> str:
+        """What is to be done, in words: the task, the summary, or the text of the message."""
+        if self.task or self.summary:
+            return self.task or self.summary
+        if self.message is None:
+            return ""
+        try:
+            if bytes(self.message)[:1] == b'"':
+                return msgspec.json.decode(self.message, type=str)
+            parts = msgspec.json.decode(self.message, type=_Message).parts
+        except msgspec.DecodeError:
+            return ""
+        return "\n".join(part.text for part in parts if part.text)
+
+    def message_json(self, message_id: str) -> bytes:
+        """The task's message as A2A 1.0 JSON: the one that was given, else one made of the text.
+
+        Steps and plain facts go along as a data part, so that agents that know nothing of handoffs
+        see them too. Raises ``HandoffError`` (``invalid_params``) if there is neither.
+        """
+        if self.message is not None and bytes(self.message)[:1] == b"{":
+            return bytes(self.message)
+        if not self.text:
+            raise HandoffError(
+                Code.INVALID_PARAMS,
+                "A handoff needs a task, a summary or a message.",
+                violations=(Violation("task", "is missing"),),
+            )
+        parts: list[dict[str, Any]] = [{"text": self.text}]
+        data = {"tasks": self.tasks} if self.tasks is not None else {}
+        if self.context is not None and not self._whole_context():
+            data["context"] = self.context
+        if data:
+            parts.append({"data": data})
+        message: dict[str, Any] = {"messageId": message_id, "role": "ROLE_USER", "parts": parts}
+        if self.context_id:
+            message["contextId"] = self.context_id
+        return msgspec.json.encode(message)
+
+    def handoff_context(self) -> bytes:
+        """The ``handoff_context`` object that this body amounts to; its values are as they came."""
+        whole = self._whole_context()
+        fields: dict[str, Raw] = dict(whole)
+        for name in _CONTEXT_FIELDS:
+            value: Raw | None = getattr(self, name)
+            if value is not None:
+                fields[name] = value
+        requirements = members_of(fields.get("requirements", Raw(b"{}")))
+        if self.agent_type and requirements is not None:
+            fields["requirements"] = raw({"agent_type": self.agent_type} | requirements)
+        facts = members_of(fields.get("key_facts", Raw(b"{}")))
+        more = self._facts_beside(whole)
+        if more and facts is not None:
+            fields["key_facts"] = raw(more | facts)
+        if self.text:
+            fields.setdefault("key_facts", Raw(b"{}"))
+            fields.setdefault("user_intent", raw(self.text))
+            fields.setdefault("conversation_summary", raw(self.summary or self.text))
+        return msgspec.json.encode(fields)
+
+    def _facts_beside(self, whole: Mapping[str, Raw]) -> dict[str, Raw]:
+        """What the older shapes say beside the key facts."""
+        facts: dict[str, Raw] = {}
+        if self.type:
+            facts["type"] = raw(self.type)
+        if self.tasks is not None:
+            facts["tasks"] = self.tasks
+        if self.context is not None and not whole:
+            facts |= members_of(self.context) or {}
+        return facts
+
+    def _whole_context(self) -> dict[str, Raw]:
+        if self.context is None:
+            return {}
+        fields = members_of(self.context) or {}
+        return fields if _MARKS & fields.keys() else {}
+
+
+class ActionIn(Inbound):
+    """Body of accept, decline, progress, complete, fail, release and cancel."""
+
+    agent_id: str = Field("", description="Who acts; may be left out if the caller is known.")
+    attempt: int = Field(0, ge=0, description="The attempt it belongs to; 0 is the caller's current one.")
+    reason: str = Field("", max_length=2_000, description="Why; for decline, fail, release and cancel.")
+    result: RawJson | None = Field(None, description="Text or any JSON; becomes an artifact.")
+    artifacts: RawArray | None = Field(None, description="A2A 1.0 artifacts.")
+    message: RawJson | None = Field(None, description="An A2A message to the caller, or its text.")
+    state: Literal["working", "input_required", "auth_required"] = Field(
+        "working", description="For progress: whether the agent waits for the caller."
+    )
+    receipt: RawObject | None = Field(None, description="For accept: what arrived of the context.")
+
+    @field_validator("attempt", mode="before")
+    @classmethod
+    def _unset(cls, value: Any) -> Any:
+        return 0 if value is None else value
+
+    def message_json(self, message_id: str) -> bytes:
+        """What the agent says, as an A2A 1.0 message; empty if nothing."""
+        if self.message is None or bytes(self.message) == b"null":
+            return b""
+        if bytes(self.message)[:1] == b"{":
+            return bytes(self.message)
+        return msgspec.json.encode(
+            {"messageId": message_id, "role": "ROLE_AGENT", "parts": [{_kind(self.message): self.message}]}
+        )
+
+    def artifact_jsons(self, artifact_id: str) -> tuple[bytes, ...]:
+        """The artifacts as A2A 1.0 JSON; ``result`` becomes one named ``artifact_id``, the last."""
+        given = tuple(bytes(each) for each in _array.decode(self.artifacts or b"[]"))
+        if self.result is None or bytes(self.result) == b"null":
+            return given
+        parts = [{_kind(self.result): self.result}]
+        return (*given, msgspec.json.encode({"artifactId": artifact_id, "name": "result", "parts": parts}))
+
+
+class BroadcastIn(Inbound):
+    """A message to every agent of a workspace but the sender."""
+
+    channel: str = Field(min_length=1, max_length=200, description="Such as general or urgent.")
+    message: str = Field(min_length=1, description="What is said.")
+    data: RawObject | None = Field(None, description="More, for programs.")
+    source_agent: str = Field(
+        "",
+        validation_alias=AliasChoices("source_agent", "sourceAgent", "from_agent", "fromAgent"),
+        description="Who says it; by default the caller.",
+    )
+    workspace: str = Field("default", description="Who hears it.")
+
+
+def _kind(value: Raw) -> str:
+    return "text" if bytes(value)[:1] == b'"' else "data"

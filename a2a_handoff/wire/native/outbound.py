@@ -1,0 +1,241 @@
+"""What goes out on the native surfaces: agents, handoffs, chains, events, decisions, errors.
+
+Duty: one model for each answer. Times are RFC 3339 in UTC; payloads stay byte for byte.
+Not here: from core objects to these (``views``).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from a2a_handoff.wire.native.raw import RawJson, RawObject
+
+
+class Outbound(BaseModel):
+    """An answer. A reader takes no notice of fields that it does not know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class SkillOut(Outbound):
+    """A skill of the agent's card."""
+
+    id: str
+    name: str = ""
+    tags: list[str] = []
+
+
+class InterfaceOut(Outbound):
+    """One way to reach a push agent."""
+
+    url: str
+    binding: str = Field(description="JSONRPC, HTTP+JSON or GRPC.")
+    protocol_version: str = Field(description="1.0, 0.3 or 0.1.")
+
+
+class AgentOut(Outbound):
+    """An agent and how it is doing."""
+
+    agent_id: str
+    name: str = ""
+    version: str = ""
+    platform: str = ""
+    workspace: str = "default"
+    instance_id: str = ""
+    session_number: int = 0
+    role: str = "agent"
+    status: str = Field("online", description="online, idle, busy, draining or offline.")
+    present: bool = Field(True, description="Whether it would be offered a handoff now.")
+    readiness: str = Field("pull", description="How it says that it is ready: offer, probe, pull or person.")
+    capabilities: dict[str, bool | list[str]] = Field(
+        default_factory=dict, description="What it can do in effect; domains is a list."
+    )
+    skills: list[SkillOut] = []
+    interfaces: list[InterfaceOut] = []
+    in_flight: int = 0
+    max_concurrency: int | None = None
+    lease_s: float = 0.0
+    response_s: float | None = Field(None, description="Smoothed time to ACK; null before the first.")
+    success_rate: float = Field(1.0, description="Completed / (completed + failed).")
+    received: int = 0
+    completed: int = 0
+    failed: int = 0
+    last_heard_at: str | None = None
+    registered_at: str | None = None
+    card_url: str = ""
+    card_problem: str = Field("", description="Why the card cannot be used for delivery; empty if it can.")
+    metadata: RawObject | None = None
+
+
+class AgentPage(Outbound):
+    """``GET /api/agents``."""
+
+    agents: list[AgentOut]
+    total: int
+
+
+class AttemptOut(Outbound):
+    """One offer to one agent."""
+
+    number: int = Field(description="From 1 within the handoff.")
+    agent_id: str
+    offer_id: str = ""
+    readiness: str = ""
+    role: str = "agent"
+    deliveries: int = 1
+    offered_at: str | None = None
+    acked_at: str | None = None
+    ended_at: str | None = None
+    outcome: str | None = Field(None, description="How it ended badly; null while it holds.")
+    detail: str = ""
+
+
+class CandidateOut(Outbound):
+    """An agent that may take it, in the order to be tried."""
+
+    agent_id: str
+    readiness: str = ""
+    role: str = "agent"
+    reasons: list[str] = Field(default_factory=list, description="Why it stands where it stands.")
+
+
+class PassedOverOut(Outbound):
+    """An agent that may not take it."""
+
+    agent_id: str
+    reason: str
+    near: bool = Field(False, description="A near miss.")
+
+
+class ResolutionOut(Outbound):
+    """A routing decision, explained. ``POST /api/resolve`` makes none."""
+
+    candidates: list[CandidateOut] = []
+    passed_over: list[PassedOverOut] = []
+    rule: str = Field("", description="The routing rule that matched.")
+    reason: str | None = Field(None, description="Why there are no candidates.")
+    wait: bool = Field(False, description="Agents match, none is present: it would wait.")
+    warnings: list[str] = []
+
+
+class ChildOut(Outbound):
+    """A handoff that the target of this one made."""
+
+    handoff_id: str
+    mode: str
+    state: str | None = None
+
+
+class HandoffOut(Outbound):
+    """One handoff as it stands. Times are RFC 3339 in UTC."""
+
+    handoff_id: str
+    correlation_id: str
+    trace_id: str
+    trace_url: str = Field("", description="The chain in Jaeger; empty if no Jaeger is set.")
+    state: str
+    status: str = Field(
+        description="The state in the older words: pending, accepted, completed, failed, cancelled."
+    )
+    owner: str = Field(description="Who is responsible: source, target, leaf or nobody.")
+    source_agent: str = ""
+    target_agent: str = Field("", description="The agent that was asked for by name.")
+    assigned_to: str = Field("", description="The agent that was offered it or holds it.")
+    task: str = ""
+    mode: str = "transfer"
+    priority: str = "normal"
+    reason: str = Field("", description="Why it changes hands.")
+    hop_count: int = 0
+    handoff_chain: list[str] = []
+    parent_handoff_id: str = ""
+    children: list[ChildOut] = []
+    leaf_id: str = Field("", description="The handoff that carries the task now, if it was handed on.")
+    attempts: list[AttemptOut] = []
+    candidates: list[CandidateOut] = []
+    passed_over: list[PassedOverOut] = []
+    outcome: str | None = Field(None, description="Why it was returned, failed or expired.")
+    detail: str = ""
+    deadline: str | None = None
+    waiting_until: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    accepted_at: str | None = None
+    ended_at: str | None = None
+    context_ref: str = ""
+    context_score: float | None = Field(None, description="1 when nothing of the context was lost.")
+    tokens: int | None = Field(None, description="Tokens of summary and key facts.")
+    tokenizer: str = ""
+    synthesized: bool = Field(False, description="The message came without a context.")
+    warnings: list[str] = []
+    message: RawObject | None = Field(None, description="The task's message (A2A 1.0).")
+    context: RawObject | None = Field(None, description="The context as the target gets it.")
+    result: RawJson | None = Field(None, description="The text or the data of the result.")
+    artifacts: list[RawObject] = []
+    status_message: RawObject | None = Field(None, description="What the target said last (A2A 1.0).")
+
+
+class HandoffPage(Outbound):
+    """``GET /api/handoffs``, newest update first."""
+
+    handoffs: list[HandoffOut]
+    next_cursor: str | None = None
+    total: int
+
+
+class ChainOut(Outbound):
+    """All handoffs of one correlation id, oldest first."""
+
+    correlation_id: str
+    trace_id: str
+    trace_url: str = ""
+    state: str = Field(description="That of the handoff that carries the task.")
+    owner: str = Field("", description="The agent that is responsible; empty when it is over.")
+    hops: int = 0
+    started_at: str | None = None
+    ended_at: str | None = None
+    handoffs: list[HandoffOut]
+
+
+class EventOut(Outbound):
+    """An event of the log as a CloudEvent (CloudEvents 1.0, JSON format)."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: str = Field(description="{handoff id}/{seq}.")
+    source: str = Field(description="The broker.")
+    type: str = Field(description="a2a-handoff.<event>, such as a2a-handoff.handoff_acknowledged.")
+    subject: str = Field(description="The handoff id.")
+    time: str
+    datacontenttype: Literal["application/json"] = "application/json"
+    seq: int = Field(description="From 1 within the handoff, without gaps.")
+    position: int = Field(description="The place in the whole log: the cursor of a tail.")
+    data: RawObject
+
+
+class EventPage(Outbound):
+    """``GET /api/handoffs/{id}/events``, oldest first."""
+
+    events: list[EventOut]
+    next_cursor: int | None = Field(None, description="Pass as after; null at the end of the log.")
+
+
+class ViolationOut(Outbound):
+    """One fault at one place."""
+
+    field: str
+    description: str
+
+
+class Problem(Outbound):
+    """An error (RFC 9457, ``application/problem+json``)."""
+
+    type: str = Field(description="urn:a2a-handoff:error:<code>.")
+    title: str
+    status: int
+    detail: str = Field(description="What was wrong and what to do.")
+    code: str
+    retryable: bool = Field(False, description="The same request may succeed later.")
+    instance: str = Field("", description="The path that was called.")
+    errors: list[ViolationOut] = Field(default_factory=list[ViolationOut], description="Every wrong field.")
+    facts: dict[str, str] = Field(default_factory=dict, description="Counts, paths and ids, for programs.")

@@ -1,0 +1,126 @@
+"""JSON values that pydantic leaves alone, and reading and writing bodies that have them.
+
+Rules: a raw value keeps its bytes, so that no number loses a digit on its way through the broker.
+Not here: bounds on size and depth, which hold before a body comes here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args
+
+import msgspec
+from msgspec import Raw
+from pydantic import AliasChoices, BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
+
+from a2a_handoff.core.errors import Code, HandoffError, Violation
+
+_object = msgspec.json.Decoder(dict[str, Raw])
+
+
+class _RawSchema:
+    """Makes pydantic keep a JSON value as the bytes that came; ``kind`` is its JSON Schema type."""
+
+    def __init__(self, kind: str = "") -> None:
+        self.kind = kind
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._keep,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                msgspec.json.decode, when_used="json"
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": self.kind} if self.kind else {}
+
+    def _keep(self, value: Any) -> Raw:
+        kept = value if isinstance(value, Raw) else raw(value)
+        first = bytes(kept)[:1]
+        if (self.kind == "object" and first != b"{") or (self.kind == "array" and first != b"["):
+            raise ValueError(f"must be {'an object' if self.kind == 'object' else 'an array'}")
+        return kept
+
+
+RawJson = Annotated[Raw, _RawSchema()]
+RawObject = Annotated[Raw, _RawSchema("object")]
+RawArray = Annotated[Raw, _RawSchema("array")]
+
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def decode(model: type[_M], body: bytes) -> _M:
+    """Read a request body; an empty one counts as ``{}``.
+
+    Raises ``HandoffError``: ``parse_error`` if it is not a JSON object, ``invalid_params`` with one
+    violation for each wrong field.
+    """
+    try:
+        fields = _object.decode(body or b"{}")
+        values = {
+            name: value if name in _raw_names(model) else msgspec.json.decode(value)
+            for name, value in fields.items()
+        }
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise HandoffError(Code.PARSE_ERROR) from None
+    values = {name: value for name, value in values.items() if not _null(value)}
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise HandoffError(Code.INVALID_PARAMS, violations=violations_of(error)) from None
+
+
+def encode(model: BaseModel) -> bytes:
+    """Write an answer; raw values stay byte for byte."""
+    return msgspec.json.encode(model.model_dump())
+
+
+def violations_of(error: ValidationError) -> tuple[Violation, ...]:
+    """What pydantic found, in our words: the path and what is wrong, never the value."""
+    found: list[Violation] = []
+    for each in error.errors(include_url=False, include_input=False):
+        path = ".".join(str(step) for step in each["loc"])
+        own_words = each.get("ctx", {}).get("error")
+        found.append(Violation(path, str(own_words or _plainly(each["msg"]))))
+    return tuple(found)
+
+
+def _plainly(said: str) -> str:
+    if said == "Field required":
+        return "is missing"
+    return said.replace("Input should", "must").replace("String should", "must").replace("valid ", "")
+
+
+def raw(value: Any) -> Raw:
+    """``value`` as a raw JSON value."""
+    return Raw(msgspec.json.encode(value))
+
+
+@cache
+def _raw_names(model: type[BaseModel]) -> frozenset[str]:
+    """The names, aliases included, under which a model takes raw JSON."""
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        if not _is_raw(field):
+            continue
+        names.add(name)
+        if isinstance(field.validation_alias, AliasChoices):
+            names.update(str(choice) for choice in field.validation_alias.choices)
+    return frozenset(names)
+
+
+def _is_raw(field: FieldInfo) -> bool:
+    """``RawJson`` or ``RawJson | None``; a list of raw values is read element by element."""
+    if field.annotation is Raw:
+        return True
+    return any(get_args(option)[:1] == (Raw,) for option in get_args(field.annotation))
+
+
+def _null(value: Any) -> bool:
+    return value is None or (isinstance(value, Raw) and bytes(value) == b"null")

@@ -1,0 +1,237 @@
+"""The JSON-RPC 2.0 envelope, and what every JSON body must be before anybody reads it.
+
+Duty: vet a body (UTF-8, nesting, numbers), open the envelope, close the answer.
+Rules: ids are echoed byte for byte. A batch is refused whole, so that no half of it is done. Of
+duplicate members the last one counts (RFC 8259 section 4 leaves that open); inside what is passed on
+unread all of them stay. Lone surrogate escapes, NaN and Infinity are not JSON here. Vetting costs
+about as much as the one decode that it goes before.
+Sources: JSON-RPC 2.0, RFC 8259.
+Not here: methods and their params (``requests``), how errors look (``faults``), body size limits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from a2a_handoff.core.errors import Code, HandoffError, Violation
+
+#: Objects and arrays inside each other.
+DEPTH_MAX: Final = 64
+
+#: Bytes of a request id as written, and characters of a method's name.
+ID_BYTES_MAX: Final = 1_024
+METHOD_CHARS_MAX: Final = 256
+
+NO_ID: Final = b"null"
+_NOTHING: Final = Raw(b"")
+_NO_PARAMS: Final = Raw(b"{}")
+
+#: One pass that shows at once how many brackets there are and whether a number may be too large.
+_FOLD: Final = bytes.maketrans(b"[]123456789E", b"{}000000000e")
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[]{}'))
+_LONG_DIGITS: Final = b"0" * 200
+_NUMBER: Final = re.compile(rb"-?[0-9][0-9.eE+-]*")
+
+
+class _Envelope(msgspec.Struct, frozen=True, gc=False):
+    jsonrpc: Raw = _NOTHING
+    id: Raw = _NOTHING
+    method: Raw = _NOTHING
+    params: Raw = _NOTHING
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_method = msgspec.json.Decoder(str)
+_object = msgspec.json.Decoder(dict[str, Raw])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An opened envelope.
+
+    ``id`` is the request id as written, ``null`` for a notification. A notification would change
+    something without an answer, so whoever finds nothing else wrong refuses it. ``params`` is a JSON
+    object as written, ``{}`` if there are none.
+    """
+
+    id: bytes
+    method: str
+    params: Raw
+    notification: bool = False
+
+
+class EnvelopeError(HandoffError):
+    """A refused envelope, with the id to answer under: ``null`` where none can be told."""
+
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        request_id: bytes = NO_ID,
+        *,
+        violations: tuple[Violation, ...] = (),
+    ) -> None:
+        self.request_id = request_id
+        super().__init__(code, message, violations=violations)
+
+
+def open_envelope(body: bytes) -> Call:
+    """Read a JSON-RPC request.
+
+    Raises ``EnvelopeError``: ``parse_error`` if the body is not JSON, ``invalid_request`` if it is not
+    one request, ``invalid_params`` if params are not an object or a number overflows a double.
+    """
+    try:
+        folded = _fold(body)
+        _vet_text(body, folded)
+        envelope = _envelope.decode(body)
+    except msgspec.ValidationError:
+        raise EnvelopeError(Code.INVALID_REQUEST, _not_one_request(body)) from None
+    except (msgspec.DecodeError, RecursionError):
+        raise EnvelopeError(Code.PARSE_ERROR, "The body is not JSON.") from None
+    except HandoffError as error:
+        raise EnvelopeError(error.code, error.message) from None
+    request_id = _request_id(envelope.id)
+    if envelope.jsonrpc != Raw(b'"2.0"'):
+        raise EnvelopeError(Code.INVALID_REQUEST, 'jsonrpc must be "2.0".', request_id)
+    method = _text(envelope.method)
+    if not 0 < len(method) <= METHOD_CHARS_MAX:
+        message = f"method must be a string of 1 to {METHOD_CHARS_MAX} characters."
+        raise EnvelopeError(Code.INVALID_REQUEST, message, request_id)
+    try:
+        _vet_numbers(body, folded)
+    except HandoffError as error:
+        raise EnvelopeError(error.code, error.message, request_id, violations=error.violations) from None
+    return Call(
+        id=request_id,
+        method=method,
+        params=_params(envelope.params, request_id),
+        notification=envelope.id == _NOTHING,
+    )
+
+
+def answer(request_id: bytes, result: bytes) -> bytes:
+    """A JSON-RPC success. ``result`` is JSON."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result)
+
+
+def open_object(body: bytes) -> Raw:
+    """Vet a body that is a JSON object without an envelope, as HTTP+JSON has it; empty means ``{}``.
+
+    Raises ``HandoffError``: ``parse_error`` if it is not a JSON object, ``invalid_params`` if a number
+    overflows a double.
+    """
+    if not body:
+        return _NO_PARAMS
+    folded = _fold(body)
+    _vet_text(body, folded)
+    try:
+        _object.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise HandoffError(Code.PARSE_ERROR, "The body is not a JSON object.") from None
+    _vet_numbers(body, folded)
+    return Raw(body.strip())
+
+
+# --- vetting -------------------------------------------------------------------------------------
+
+
+def _fold(body: bytes) -> bytes:
+    return body.translate(_FOLD, b"+")
+
+
+def _vet_text(body: bytes, folded: bytes) -> None:
+    """UTF-8 and nesting, which the decoder does not check in what it skips."""
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise HandoffError(Code.PARSE_ERROR, "The body is not UTF-8.") from None
+    if folded.count(b"{") > DEPTH_MAX and _deeper(body, DEPTH_MAX):
+        message = f"The body is not JSON, or nested deeper than {DEPTH_MAX}."
+        raise HandoffError(Code.PARSE_ERROR, message)
+
+
+def _deeper(body: bytes, depth: int) -> bool:
+    """Whether brackets are nested deeper, or not closed.
+
+    Each round takes away the innermost pairs, so as many rounds as levels leave nothing.
+    """
+    skeleton = _without_escapes(body).translate(_FOLD, _NOT_STRUCTURE).replace(b'""', b"")
+    if b'"' in skeleton:
+        skeleton = b"".join(skeleton.split(b'"')[::2])
+    for _ in range(depth):
+        if not skeleton:
+            return False
+        skeleton = skeleton.replace(b"{}", b"")
+    return bool(skeleton)
+
+
+def _vet_numbers(body: bytes, folded: bytes) -> None:
+    """Numbers that no double can hold: other parsers make Infinity of them, which is not JSON.
+
+    Only a three-digit exponent or a very long run of digits can be one, and few bodies have those.
+    """
+    if b"0e000" not in folded and _LONG_DIGITS not in folded:
+        return
+    for text in _without_escapes(body).split(b'"')[::2]:
+        for number in _NUMBER.findall(text):
+            if math.isinf(float(number)):
+                shown = number[:20].decode()
+                fault = Violation("", f"the number {shown} is outside the range of a double")
+                raise HandoffError(
+                    Code.INVALID_PARAMS,
+                    "A number is outside the range of a double.",
+                    violations=(fault,),
+                )
+
+
+def _without_escapes(body: bytes) -> bytes:
+    """With no escaped quote left, so that quotes begin and end strings."""
+    if b"\\" not in body:
+        return body
+    return body.replace(b"\\\\", b"").replace(b'\\"', b"")
+
+
+# --- members -------------------------------------------------------------------------------------
+
+
+def _request_id(raw: Raw) -> bytes:
+    written = bytes(raw)
+    if not written:
+        return NO_ID
+    if written != b"null" and written[0] not in b'"-0123456789':
+        raise EnvelopeError(Code.INVALID_REQUEST, "id must be a string, a number or null.")
+    if len(written) > ID_BYTES_MAX:
+        raise EnvelopeError(Code.INVALID_REQUEST, f"id may have at most {ID_BYTES_MAX} bytes.")
+    return written
+
+
+def _params(raw: Raw, request_id: bytes) -> Raw:
+    first = bytes(memoryview(raw)[:1])
+    if first in (b"", b"n"):
+        return _NO_PARAMS
+    if first == b"[":
+        raise EnvelopeError(Code.INVALID_PARAMS, "params must be an object.", request_id)
+    if first != b"{":
+        raise EnvelopeError(Code.INVALID_REQUEST, "params must be an object.", request_id)
+    return raw
+
+
+def _text(raw: Raw) -> str:
+    try:
+        return _method.decode(raw)
+    except msgspec.DecodeError:
+        return ""
+
+
+def _not_one_request(body: bytes) -> str:
+    if body.lstrip().startswith(b"["):
+        return "Batches are not accepted: send one request at a time."
+    return "The body is not a JSON-RPC request object."

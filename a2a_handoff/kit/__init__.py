@@ -9,8 +9,9 @@ import os
 # a2a-sdk decides at its first import whether it traces every queue operation.
 os.environ.setdefault("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false")
 
+from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.kit.directive import declined, handoff, in_metadata, ready, receipt, release
-from a2a_handoff.kit.incoming import EXTENSION_URI, IncomingHandoff, read_incoming
+from a2a_handoff.kit.incoming import IncomingHandoff, read_incoming
 from a2a_handoff.kit.receiver import Declined, HandoffReceiver, Ready
 
 __all__ = [

@@ -35,7 +35,8 @@ from a2a.types import (
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
 from google.protobuf.json_format import MessageToDict
 
-from a2a_handoff.kit.incoming import CONTEXT_KEY, EXTENSION_URI, Json, whole_numbers
+from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI
+from a2a_handoff.kit.incoming import Json, whole_numbers
 
 _ENDED = ("COMPLETED", "FAILED", "CANCELED", "REJECTED")
 _WAITING = ("INPUT_REQUIRED", "AUTH_REQUIRED")

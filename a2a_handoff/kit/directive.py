@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from a2a_handoff.core.context import Mode, Reason
-from a2a_handoff.kit.incoming import EXTENSION_URI, IncomingHandoff, Json
+from a2a_handoff.core.context import EXTENSION_URI, Mode, Reason
+from a2a_handoff.kit.incoming import IncomingHandoff, Json
 
 #: The parts of a context that a receipt echoes, as evidence that they arrived.
 RECEIPT_FIELDS = (

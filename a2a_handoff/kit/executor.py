@@ -32,17 +32,28 @@ from a2a.types import (
 )
 from google.protobuf.json_format import MessageToDict
 
+from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.kit.directive import in_metadata, receipt
-from a2a_handoff.kit.incoming import EXTENSION_URI, IncomingHandoff, Json, read_incoming
-from a2a_handoff.kit.receiver import HandoffReceiver
+from a2a_handoff.kit.incoming import (
+    ChildEnd,
+    IncomingHandoff,
+    Json,
+    read_child_end,
+    read_incoming,
+    read_rescinded,
+)
+from a2a_handoff.kit.receiver import VOID, HandoffReceiver
 from a2a_handoff.kit.runs import Run
 
 
 def incoming_of(context: RequestContext) -> IncomingHandoff | None:
     """The handoff that came with the message that an executor is given."""
-    if context.message is None:
-        return None
-    return read_incoming({"metadata": MessageToDict(context.message.metadata)}, context.metadata)
+    return read_incoming(_message_of(context), context.metadata)
+
+
+def child_end_of(context: RequestContext) -> ChildEnd | None:
+    """The end of a handoff that this agent had delegated, if the message tells of one."""
+    return read_child_end(_message_of(context))
 
 
 def agent_message(text: str, *payloads: Json, task_id: str = "", context_id: str = "") -> Message:
@@ -94,7 +105,11 @@ class HandoffExecutor(AgentExecutor):
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Answer an offer, or do the task: by the inner executor, once for each offer."""
         incoming = incoming_of(context)
-        if incoming is not None and incoming.offer:
+        void = read_rescinded(_message_of(context))
+        if void:
+            await self._rescind(void, context)
+            await event_queue.enqueue_event(agent_message("Understood.", context_id=context.context_id or ""))
+        elif incoming is not None and incoming.offer:
             answer = await self._receiver.answer(incoming)
             text = "Ready." if "ready" in answer else str(answer["declined"]["reason"])
             reply = agent_message(text, answer, context_id=context.context_id or "")
@@ -103,6 +118,8 @@ class HandoffExecutor(AgentExecutor):
             await self._follow_up(context, event_queue)
         elif incoming is None or not incoming.offer_id:
             await self._inner.execute(context, event_queue)
+        elif self._receiver.is_void(incoming) and self._receiver.runs.get(incoming.offer_id) is None:
+            await event_queue.enqueue_event(_rejected(context))
         else:
             await self._once(incoming, context, event_queue)
 
@@ -121,6 +138,23 @@ class HandoffExecutor(AgentExecutor):
         self._relaying.discard(ids)
         try:
             await self._inner.cancel(_as_first(context, self._firsts[run]), _Sink(tell))
+        finally:
+            run.stop()
+
+    async def _rescind(self, offer_id: str, context: RequestContext) -> None:
+        """Stop what runs for an offer that the broker took back."""
+        self._receiver.rescind(offer_id)
+        run: Run[Event] | None = self._receiver.runs.get(offer_id)
+        if run is None or run.over or run not in self._firsts:
+            return
+        first = self._firsts[run]
+
+        async def tell(event: Event) -> None:
+            run.say(_renamed(event, first))
+
+        about = RequestContext(context.call_context, task_id=first.task_id, context_id=first.context_id)
+        try:
+            await self._inner.cancel(about, _Sink(tell))
         finally:
             run.stop()
 
@@ -181,6 +215,17 @@ class _Sink(EventQueue):
 
     async def enqueue_event(self, event: Event) -> None:
         await self._sink(event)
+
+
+def _message_of(context: RequestContext) -> Json:
+    return {} if context.message is None else {"metadata": MessageToDict(context.message.metadata)}
+
+
+def _rejected(context: RequestContext) -> Task:
+    task = Task(id=context.task_id, context_id=context.context_id)
+    message = agent_message(VOID, task_id=task.id, context_id=task.context_id)
+    task.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_REJECTED, message=message))
+    return task
 
 
 def _ids(context: RequestContext) -> _Ids:

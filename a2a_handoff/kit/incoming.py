@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from a2a_handoff.core.context import HOP_SEPARATOR
-
-#: The name of the extension in cards, in ``message.extensions`` and as the key of its metadata.
-EXTENSION_URI = "urn:a2a-handoff:handoff:v1"
-
-#: The name of the same package in the metadata of the request.
-CONTEXT_KEY = "handoff_context"
+from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI, HOP_SEPARATOR
+from a2a_handoff.wire.context import DIRECTIVES
 
 Json = Mapping[str, Any]
+
+#: Members of our metadata that say something about a handoff and are no package.
+_NOTES = frozenset({*DIRECTIVES, "rescinded", "child"})
 
 _EXACT = 2**53
 
@@ -68,6 +66,19 @@ class IncomingHandoff:
         return {"traceparent": self.traceparent} if self.traceparent else {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEnd:
+    """How a handoff ended that this agent had made as ``delegate``: it goes on with its own task.
+
+    ``state`` is the broker's word (``completed``, ``returned`` and so on); the result is in the
+    parts of the message.
+    """
+
+    handoff_id: str
+    state: str
+    reason: str = ""
+
+
 def read_incoming(message: Json, request_metadata: Json | None = None) -> IncomingHandoff | None:
     """The handoff that came with a message, or ``None`` if it came without one.
 
@@ -80,9 +91,24 @@ def read_incoming(message: Json, request_metadata: Json | None = None) -> Incomi
         if offer:
             return _typed(offer, offer=True)
         for package in (extension, _object(metadata.get(CONTEXT_KEY))):
-            if package:
+            if package.keys() - _NOTES:
                 return _typed(package, offer=False)
     return None
+
+
+def read_rescinded(message: Json) -> str:
+    """The id of the offer that this message makes void, empty if it makes none void."""
+    return _text(_note(message, "rescinded"), "offer_id")
+
+
+def read_child_end(message: Json) -> ChildEnd | None:
+    """The end of a delegated handoff, if this message tells of one."""
+    child = _note(message, "child")
+    if not child:
+        return None
+    return ChildEnd(
+        handoff_id=_text(child, "handoff_id"), state=_text(child, "state"), reason=_text(child, "reason")
+    )
 
 
 def whole_numbers(value: Any) -> Any:
@@ -124,6 +150,10 @@ def _typed(package: Json, *, offer: bool) -> IncomingHandoff:
         offer=offer,
         raw=raw,
     )
+
+
+def _note(message: Json, name: str) -> dict[str, Any]:
+    return _object(_object(_object(message.get("metadata")).get(EXTENSION_URI)).get(name))
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from a2a_handoff.kit.runs import Run, Runs
 
 T = TypeVar("T")
 
+#: Why an offer is declined that the broker took back.
+VOID = "the offer is void"
+
 logger = logging.getLogger(__name__)
 
 
@@ -66,6 +69,8 @@ class HandoffReceiver:
         self.agent_id = agent_id
         self._decide = decide
         self._answers: Runs[dict[str, Any]] = Runs(_size, runs_max=runs_max, bytes_max=bytes_max)
+        self._void: dict[str, None] = {}
+        self._void_max = runs_max
         self.runs: Runs[Any] = Runs(_size, runs_max=runs_max, bytes_max=bytes_max)
 
     @property
@@ -83,6 +88,8 @@ class HandoffReceiver:
         A redelivered offer gets the first answer again. A ``decide`` that fails declines: the task
         is better off with an agent that works.
         """
+        if offer.offer_id in self._void:
+            return directive.declined(offer, VOID)
         if not offer.offer_id:
             return await self._decided(offer)
 
@@ -96,6 +103,16 @@ class HandoffReceiver:
         """Whether this task was offered before and answered *ready*, with its receipt."""
         run = self._answers.get(incoming.offer_id)
         return run is not None and any("ready" in answer for answer in run.said)
+
+    def rescind(self, offer_id: str) -> None:
+        """The offer is void: it is declined from now on. What runs for it should be stopped."""
+        self._void[offer_id] = None
+        while len(self._void) > self._void_max:
+            del self._void[next(iter(self._void))]
+
+    def is_void(self, incoming: IncomingHandoff) -> bool:
+        """Whether the broker took this offer back; a task of it that comes late is to be refused."""
+        return incoming.offer_id in self._void
 
     def once(self, incoming: IncomingHandoff, work: Callable[[], AsyncIterator[T]]) -> AsyncIterator[T]:
         """What ``work`` says, run once for each offer id.

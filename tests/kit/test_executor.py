@@ -30,7 +30,7 @@ from a2a.types import (
 from google.protobuf.json_format import MessageToDict
 
 from a2a_handoff.kit import EXTENSION_URI, Declined, HandoffReceiver, handoff
-from a2a_handoff.kit.executor import HandoffExecutor, agent_message, direct, incoming_of
+from a2a_handoff.kit.executor import HandoffExecutor, agent_message, child_end_of, direct, incoming_of
 
 CONTEXT: dict[str, Any] = {
     "correlation_id": "c1",
@@ -357,6 +357,51 @@ def test_canceling_a_task_that_was_delivered_once_stops_it() -> None:
         assert answer is not None
         assert answer.status.state == TaskState.TASK_STATE_CANCELED
         assert agent.canceled == [task_id]
+
+    check(body)
+
+
+def test_a_rescinded_offer_stops_its_run_and_a_late_task_of_it_is_refused() -> None:
+    async def body() -> None:
+        async def endless(_: RequestContext, __: EventQueue, updater: TaskUpdater) -> None:
+            await updater.start_work()
+            await asyncio.Event().wait()
+
+        agent = Agent(endless)
+        server = Server(agent)
+        async with aclosing(server.stream(task())) as events:
+            task_id = (await anext(events))["id"]
+            await anext(events)
+            await server.send(message({"rescinded": {"offer_id": "o1", "attempt": 1, "handoff_id": "h1"}}))
+            assert [event["status"]["state"] async for event in events] == ["TASK_STATE_CANCELED"]
+        assert agent.canceled == [task_id]
+        assert said(await server.send(offer()))["declined"]["reason"] == "the offer is void"
+
+        await server.send(message({"rescinded": {"offer_id": "o2"}}))
+        answer = await server.send(task("o2"))
+        assert answer["status"]["state"] == "TASK_STATE_REJECTED"
+        assert len(agent.seen) == 1
+
+    check(body)
+
+
+def test_the_end_of_a_delegated_handoff_reaches_the_agent_as_the_next_word_of_its_task() -> None:
+    async def body() -> None:
+        async def ask(context: RequestContext, _: EventQueue, updater: TaskUpdater) -> None:
+            end = child_end_of(context)
+            if end is None:
+                await updater.requires_input(updater.new_agent_message([Part(text="waiting")]))
+            else:
+                assert incoming_of(context) is None
+                await updater.complete(
+                    updater.new_agent_message([Part(text=f"{end.handoff_id} {end.state}")])
+                )
+
+        server = Server(Agent(ask))
+        first = await server.send(task())
+        end = {"child": {"handoff_id": "h2", "state": "completed", "reason": ""}}
+        answer = await server.send(message(end, task_id=first["id"]))
+        assert answer["status"]["message"]["parts"][0]["text"] == "h2 completed"
 
     check(body)
 

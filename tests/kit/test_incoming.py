@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from a2a_handoff.core.context import CONTEXT_KEY
 from a2a_handoff.kit import EXTENSION_URI, IncomingHandoff, read_incoming
-from a2a_handoff.kit.incoming import CONTEXT_KEY, whole_numbers
+from a2a_handoff.kit.incoming import whole_numbers
 
 PACKAGE: dict[str, Any] = {
     "correlation_id": "order-7",
@@ -74,6 +75,10 @@ def test_the_package_is_found_wherever_it_may_stand(
 
 def test_a_message_without_a_package_is_no_handoff() -> None:
     assert read_incoming({"parts": [{"text": "hello"}]}, {"tenant": "x"}) is None
+
+
+def test_a_directive_alone_is_no_package() -> None:
+    assert read_incoming({"metadata": {EXTENSION_URI: {"receipt": {"user_intent": "x"}}}}) is None
 
 
 def test_an_offer_is_told_from_the_task_itself() -> None:

@@ -8,7 +8,7 @@ Not here: what happened. That is in the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
@@ -47,7 +47,7 @@ class LocalNotifier:
             waiter.wake()
 
     @contextmanager
-    def listen(self, topic: str) -> Iterator[_Waiter]:
+    def listen(self, topic: str) -> Generator[_Waiter]:
         """Listen from now until the context ends."""
         waiter = _Waiter()
         waiters = self._waiters.setdefault(topic, set())

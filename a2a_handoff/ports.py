@@ -225,6 +225,10 @@ class Store(Protocol):
         """A page of handoffs, newest update first."""
         ...
 
+    async def list_open(self, state: State) -> list[Handoff]:
+        """Every handoff of every tenant in one open state, oldest first."""
+        ...
+
     async def find_request(self, tenant: str, sender: str, key: str) -> RequestKey | None:
         """The first use of a request key."""
         ...
@@ -302,6 +306,30 @@ class Notifier(Protocol):
 
     def listen(self, topic: str) -> AbstractContextManager[Listener]:
         """Listen from now until the context ends."""
+        ...
+
+
+# --- what was committed --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The committed change of one handoff: the states around its new events.
+
+    ``new_chain``: the handoff started its chain with this commit.
+    """
+
+    before: Handoff | None
+    after: Handoff
+    recorded: tuple[Recorded, ...]
+    new_chain: bool = False
+
+
+class Recorder(Protocol):
+    """Makes spans and metrics of what was committed, off the path of the request."""
+
+    def record(self, change: Change) -> None:
+        """Note a change. Never blocks, never fails; what cannot be kept is counted as dropped."""
         ...
 
 
@@ -525,6 +553,7 @@ __all__ = [
     "CardFetcher",
     "Chain",
     "ChainTaken",
+    "Change",
     "Clock",
     "Commit",
     "Committed",
@@ -540,6 +569,7 @@ __all__ = [
     "Notifier",
     "Principal",
     "Recorded",
+    "Recorder",
     "RemoteState",
     "RequestKey",
     "Sent",

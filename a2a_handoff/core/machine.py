@@ -75,14 +75,17 @@ def decide(handoff: Handoff | None, command: Command, now: float) -> tuple[Event
 
 def decide_all(
     handoff: Handoff | None, commands: Iterable[Command], now: float
-) -> tuple[Handoff | None, tuple[Event, ...]]:
-    """Decide several commands one after the other, for one commit."""
-    events: list[Event] = []
+) -> list[tuple[Event, Handoff]]:
+    """Decide several commands one after the other, for one commit.
+
+    Gives every event with the state after it.
+    """
+    steps: list[tuple[Event, Handoff]] = []
     for command in commands:
         for event in decide(handoff, command, now):
             handoff = evolve(handoff, event)
-            events.append(event)
-    return handoff, tuple(events)
+            steps.append((event, handoff))
+    return steps
 
 
 def _check_allowed(h: Handoff, command: Command) -> None:

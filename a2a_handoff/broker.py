@@ -1,0 +1,358 @@
+"""The handoff broker: the one service that every surface calls.
+
+Duty: each thing that a caller may want of a handoff, with its checks of ownership and idempotency.
+Rules: surfaces hold no logic; a caller sees only handoffs of its tenant that it sent, holds or held, and
+what it may not see does not exist. Waiting and streaming are reads of the log; a caller that goes away
+changes nothing.
+Not here: HTTP and JSON-RPC (``transports``), calling agents (``dispatcher``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Role
+from a2a_handoff.core.context import Mode, Package
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import State
+from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.intake import Call, Desk, Incoming
+from a2a_handoff.journal import Journal
+from a2a_handoff.ledger import Ledger
+from a2a_handoff.ports import (
+    Chain,
+    ChainTaken,
+    Clock,
+    DuplicateRequest,
+    HandoffPage,
+    HandoffQuery,
+    Principal,
+    Recorded,
+    Store,
+)
+from a2a_handoff.registry import Registry
+from a2a_handoff.wire.content import same_content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a message: the handoff it is in, and from which version on to wait."""
+
+    handoff: Handoff
+    since: int
+    replayed: bool = False
+
+
+class HandoffBroker:
+    """Creates handoffs, moves them on, and tells how they stand."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ledger: Ledger,
+        desk: Desk,
+        registry: Registry,
+        journal: Journal,
+        clock: Clock,
+    ) -> None:
+        self.registry = registry
+        self.desk = desk
+        self.journal = journal
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+
+    # --- messages --------------------------------------------------------------------------------
+
+    async def send(self, principal: Principal, incoming: Incoming) -> Accepted:
+        """Take a message: a new task, or the next word in one that is open.
+
+        Raises ``HandoffError``: what intake and the guards refuse, ``task_not_found`` for a task id that
+        the broker did not make, ``unsupported_operation`` for a task that has ended,
+        ``idempotency_conflict`` for a message id that was used with other content.
+        """
+        if self.journal.closing:
+            raise HandoffError(Code.UNAVAILABLE, "The broker is stopping; try another one.", retry_after_s=5)
+        task_id = incoming.task_id
+        if not task_id and incoming.alias:
+            sender = incoming.package.context.source_agent or principal.name or "anonymous"
+            task_id = await self._store.find_alias(principal.tenant, sender, incoming.alias) or ""
+            if task_id and await self._same_request(task_id, incoming):
+                return await self._replayed(task_id)
+        if task_id:
+            return await self._continue(principal, task_id, incoming)
+        intake = await self.desk.take(principal, incoming)
+        try:
+            handoff = await self._ledger.create(
+                intake.request, key=intake.key, alias=incoming.alias, attach=intake.attach
+            )
+        except DuplicateRequest as duplicate:
+            if duplicate.digest != incoming.digest and not await self._same_request(
+                duplicate.handoff_id, incoming
+            ):
+                raise HandoffError(
+                    Code.IDEMPOTENCY_CONFLICT,
+                    f"Message id {intake.key.key!r} was used before with other content.",
+                    facts={"task_id": duplicate.handoff_id},
+                ) from None
+            return await self._replayed(duplicate.handoff_id)
+        except ChainTaken:
+            raise HandoffError(
+                Code.INVALID_CONTEXT, "This correlation_id cannot be used; choose a new one."
+            ) from None
+        return Accepted(handoff=handoff, since=0)
+
+    async def _replayed(self, handoff_id: str) -> Accepted:
+        return Accepted(handoff=await self.journal.load(handoff_id), since=0, replayed=True)
+
+    async def _same_request(self, handoff_id: str, incoming: Incoming) -> bool:
+        first = await self.journal.request_of(handoff_id)
+        return same_content(first.message, first.request_metadata, incoming.message, incoming.metadata)
+
+    async def _continue(self, principal: Principal, task_id: str, incoming: Incoming) -> Accepted:
+        handoff = await self.get(principal, task_id)
+        leaf = await self._leaf(handoff)
+        reply = ev.Reply(message=incoming.message, message_id=incoming.message_id)
+        if incoming.message_id in leaf.replies:
+            return Accepted(handoff=handoff, since=0, replayed=True)
+        after = await self._ledger.change(leaf.id, lambda _: (reply,))
+        if leaf.id == handoff.id:
+            return Accepted(handoff=after, since=leaf.version + 1)
+        return Accepted(handoff=handoff, since=0)
+
+    async def _leaf(self, handoff: Handoff) -> Handoff:
+        """The handoff that carries the task now. Chains are at most six long."""
+        while handoff.state is State.HANDED_OFF:
+            handoff = await self.journal.load(handoff.leaf_id)
+        return handoff
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def get(self, principal: Principal, handoff_id: str) -> Handoff:
+        """One handoff. Raises ``task_not_found``, also for what the caller may not see."""
+        handoff = await self._store.load_handoff(handoff_id)
+        if handoff is None or not _may_see(principal, handoff):
+            raise HandoffError(Code.TASK_NOT_FOUND, f"There is no task {handoff_id[:64]!r} of yours.")
+        return handoff
+
+    async def find(self, principal: Principal, sender: str, task_id: str) -> Handoff:
+        """As ``get``, for an id that may be one the client made itself."""
+        aliased = await self._store.find_alias(principal.tenant, sender, task_id)
+        return await self.get(principal, aliased or task_id)
+
+    async def list(self, principal: Principal, query: HandoffQuery) -> HandoffPage:
+        """A page of the caller's handoffs."""
+        del principal
+        return await self._store.list_handoffs(query)
+
+    async def events(
+        self, principal: Principal, handoff_id: str, *, after: int = 0, limit: int = 1000
+    ) -> list[Recorded]:
+        """The log of one handoff, from a cursor on."""
+        handoff = await self.get(principal, handoff_id)
+        return await self._store.read_events(handoff.id, after=after, limit=limit)
+
+    async def chain(self, principal: Principal, correlation_id: str) -> tuple[Chain, list[Handoff]]:
+        """A chain and its handoffs, oldest first. Raises ``not_found``."""
+        try:
+            chain = await self._store.find_chain(principal.tenant, correlation_id)
+        except ChainTaken:
+            chain = None
+        if chain is None:
+            raise HandoffError(Code.NOT_FOUND, f"There is no chain {correlation_id[:64]!r} of yours.")
+        return chain, await self._store.chain_handoffs(principal.tenant, correlation_id)
+
+    async def snapshot(
+        self, principal: Principal, correlation_id: str, hop: int
+    ) -> tuple[Handoff, ev.HandoffRequested]:
+        """The context of one hop as it was requested: immutable, the newest of that hop."""
+        _, handoffs = await self.chain(principal, correlation_id)
+        at_hop = [h for h in handoffs if h.hops_before + 1 == hop]
+        if not at_hop:
+            raise HandoffError(Code.NOT_FOUND, f"Chain {correlation_id[:64]!r} has no hop {hop}.")
+        return at_hop[-1], await self.journal.request_of(at_hop[-1].id)
+
+    async def explain(self, principal: Principal, incoming: Incoming) -> ev.Resolution:
+        """Who would get it, and why the others not, without doing it."""
+        package = incoming.package
+        sender = package.context.source_agent or principal.name or "anonymous"
+        return self.registry.resolve(
+            self.desk.question(principal, sender, package, incoming, spread=incoming.message_id)
+        )
+
+    # --- acting ----------------------------------------------------------------------------------
+
+    async def cancel(self, principal: Principal, handoff_id: str, reason: str = "") -> Handoff:
+        """Ask for the end of a handoff, at its leaf. Idempotent while it is under way.
+
+        Raises ``task_not_cancelable`` if it has ended.
+        """
+        handoff = await self.get(principal, handoff_id)
+        by = principal.name or handoff.sender
+        return await self._ledger.change(handoff.id, lambda _: (ev.Cancel(by=by, reason=reason),))
+
+    async def accept(self, principal: Principal, handoff_id: str, agent_id: str, attempt: int) -> Handoff:
+        """A pull agent takes the offer: this is its ACK."""
+        command = ev.Acknowledge(agent_id=self._actor(principal, agent_id), attempt=attempt)
+        return await self._act(principal, handoff_id, command)
+
+    async def decline(
+        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, reason: str
+    ) -> Handoff:
+        """A pull agent will not take the offer; the next candidate is asked."""
+        await self.get(principal, handoff_id)
+        actor = self._actor(principal, agent_id)
+        return await self._ledger.change(
+            handoff_id,
+            lambda h: (ev.Decline(agent_id=actor, attempt=attempt, reason=reason, means=self.means(h)),),
+        )
+
+    async def progress(
+        self,
+        principal: Principal,
+        handoff_id: str,
+        agent_id: str,
+        attempt: int,
+        outputs: Sequence[ev.Output],
+    ) -> Handoff:
+        """The holder tells what it has so far."""
+        command = ev.Progress(
+            agent_id=self._actor(principal, agent_id), attempt=attempt, outputs=tuple(outputs)
+        )
+        return await self._act(principal, handoff_id, command)
+
+    async def complete(
+        self,
+        principal: Principal,
+        handoff_id: str,
+        agent_id: str,
+        attempt: int,
+        *,
+        message: bytes = b"",
+        outputs: Sequence[ev.Output] = (),
+    ) -> Handoff:
+        """The holder finished. A repeat is answered as the first time.
+
+        Raises ``stale_attempt`` or ``handoff_ended`` for a late result, which is kept all the same.
+        """
+        command = ev.Complete(
+            agent_id=self._actor(principal, agent_id),
+            attempt=attempt,
+            message=message,
+            outputs=tuple(outputs),
+        )
+        return await self._finish(principal, handoff_id, command)
+
+    async def fail(
+        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, detail: str
+    ) -> Handoff:
+        """The holder failed the task."""
+        command = ev.Fail(agent_id=self._actor(principal, agent_id), attempt=attempt, detail=detail)
+        return await self._finish(principal, handoff_id, command)
+
+    async def release(
+        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, reason: str
+    ) -> Handoff:
+        """The holder gives the task back to its sender."""
+        command = ev.Release(agent_id=self._actor(principal, agent_id), attempt=attempt, reason=reason)
+        return await self._act(principal, handoff_id, command)
+
+    async def _act(self, principal: Principal, handoff_id: str, command: ev.Command) -> Handoff:
+        await self.get(principal, handoff_id)
+        return await self._ledger.change(handoff_id, lambda _: (command,))
+
+    async def _finish(self, principal: Principal, handoff_id: str, command: ev.Complete | ev.Fail) -> Handoff:
+        before = await self.get(principal, handoff_id)
+        after = await self._ledger.change(handoff_id, lambda _: (command,))
+        wanted = State.COMPLETED if isinstance(command, ev.Complete) else State.FAILED
+        if after.state is wanted:
+            return after
+        if before.state.terminal:
+            raise HandoffError(
+                Code.HANDOFF_ENDED, f"The handoff has ended as {after.state}; the result was kept aside."
+            )
+        raise HandoffError(
+            Code.STALE_ATTEMPT, "The task is with somebody else now; the result was kept aside."
+        )
+
+    @staticmethod
+    def _actor(principal: Principal, agent_id: str) -> str:
+        """Who acts: the authenticated agent, or the one that an open broker is told."""
+        if principal.authenticated and Role.SUPERVISOR.value not in principal.scopes:
+            if agent_id and agent_id != principal.name:
+                raise HandoffError(Code.FORBIDDEN, f"You are {principal.name!r}, not {agent_id!r}.")
+            return principal.name
+        return agent_id or principal.name
+
+    # --- for the dispatcher ----------------------------------------------------------------------
+
+    async def hand_on(
+        self, parent: Handoff, attempt: Attempt, package: Package, *, target_open: bool
+    ) -> Handoff:
+        """The target hands its task on by a directive: the same message, with a new context.
+
+        Raises ``HandoffError`` if a guard refuses it; nothing is stored then.
+        """
+        first = await self.journal.request_of(parent.id)
+        mode = package.options.mode or Mode.TRANSFER
+        if mode is Mode.DELEGATE and not target_open:
+            mode = Mode.TRANSFER  # there is nobody left to give the result to
+        key = f"{parent.id}:{attempt.number}:{len(parent.children) + 1}"
+        incoming = Incoming(
+            message=first.message,
+            message_id=first.message_id,
+            package=package,
+            arrival=Call(),
+            digest="",
+            key=key,
+            metadata=first.request_metadata,
+            extensions=first.extensions,
+            accepted_output_modes=first.accepted_output_modes,
+            surface="directive",
+        )
+        holder = Principal(name=attempt.agent_id, tenant=parent.tenant, trusted=True, authenticated=True)
+        intake = await self.desk.take(
+            holder, incoming, parent=parent, mode=mode, attempt=attempt.number, target_open=target_open
+        )
+        try:
+            return await self._ledger.create(intake.request, key=intake.key, attach=intake.attach)
+        except DuplicateRequest as duplicate:
+            return await self.journal.load(duplicate.handoff_id)
+
+    async def resolve_again(self, handoff: Handoff) -> ev.Resolution:
+        """Who could take a handoff now that the first choice did not."""
+        first = await self.journal.request_of(handoff.id)
+        return self.desk.resolve_for(handoff, first)
+
+    async def waiting(self) -> list[Handoff]:
+        """Handoffs that wait for an agent to come."""
+        return [h for h in await self._store.list_open(State.REQUESTED) if h.waiting_until is not None]
+
+    def count(self, text: str) -> int:
+        """Tokens of ``text``."""
+        return self.desk.counter.count(text)
+
+    def means(self, handoff: Handoff) -> ev.Means:
+        """New ids, and who could be offered the handoff right now."""
+        return ev.Means(
+            offer_id=self._clock.new_id(),
+            span_id=self._clock.new_span_id(),
+            jitter=self._clock.jitter(),
+            eligible=self.registry.eligible(handoff),
+            supervisors=self.registry.supervisors(handoff),
+        )
+
+
+def _may_see(principal: Principal, handoff: Handoff) -> bool:
+    """The tenant's own open broker shows all; an authenticated caller sees what it takes part in."""
+    if handoff.tenant != principal.tenant:
+        return False
+    if not principal.authenticated:
+        return True
+    name = principal.name
+    return name in (handoff.sender, handoff.returns_to) or any(
+        attempt.agent_id == name for attempt in handoff.attempts
+    )

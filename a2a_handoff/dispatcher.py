@@ -1,0 +1,495 @@
+"""Does the work that commits made due, and reports what came of it as commands.
+
+Duty: claim work under a lease, call agents, keep the time. One handler for each kind of work.
+Rules: an effect happens after the commit that intends it, and its outcome is a command like any other.
+A handler may run twice (a crash, a lost lease); what it tells the machine is fenced by the attempt.
+Work is settled in the same commit as its outcome.
+Not here: what an outcome means (``core.machine``), how agents are called (``client``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Agent, Readiness
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Command, Outcome, WorkKind
+from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.exchange import Exchange, closable
+from a2a_handoff.ledger import Ledger
+from a2a_handoff.ports import (
+    AgentClient,
+    AgentError,
+    Clock,
+    Listener,
+    Notifier,
+    RemoteState,
+    Sent,
+    Store,
+    StoreUnavailable,
+    Work,
+    WorkKey,
+)
+from a2a_handoff.registry import Registry
+from a2a_handoff.wire.delivery import rescind_delivery
+
+_LOG = logging.getLogger("a2a_handoff.dispatcher")
+
+#: Wakes the claiming loop: there may be new work in the store.
+WORK_TOPIC = "work"
+
+_CLAIM = 256
+_RENEW_EVERY_S = 10.0
+_IDLE_S = 5.0
+_MISSES = 3
+_HEARD_FROM_S = 5.0
+_CONVERSATIONS = frozenset({WorkKind.DELIVER, WorkKind.FORWARD, WorkKind.RECONCILE})
+
+Handler = Callable[[Work, Handoff], Awaitable[None]]
+
+
+class Dispatcher:
+    """Runs the work of this replica."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        ledger: Ledger,
+        broker: HandoffBroker,
+        registry: Registry,
+        client: AgentClient,
+        notifier: Notifier,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._broker = broker
+        self._registry = registry
+        self._client = client
+        self._notifier = notifier
+        self._clock = clock
+        self._exchange = Exchange(ledger=ledger, broker=broker, registry=registry, client=client, clock=clock)
+        self._tasks: dict[asyncio.Task[None], WorkKey] = {}
+        self._talks: dict[str, set[asyncio.Task[None]]] = {}
+        self._misses: dict[str, int] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._handlers: dict[WorkKind, Handler] = {
+            WorkKind.DELIVER: self._deliver,
+            WorkKind.OFFER_LAPSE: self._offer_lapse,
+            WorkKind.RESOLVE: self._resolve,
+            WorkKind.WAIT_OVER: self._wait_over,
+            WorkKind.FORWARD: self._forward,
+            WorkKind.RECONCILE: self._reconcile,
+            WorkKind.CANCEL: self._cancel,
+            WorkKind.CANCEL_DUE: self._cancel_due,
+            WorkKind.RESCIND: self._rescind,
+            WorkKind.TELL_PARENT: self._tell_parent,
+            WorkKind.CANCEL_CHILD: self._cancel_child,
+            WorkKind.LEASE: self._lease,
+            WorkKind.DEADLINE: self._deadline,
+        }
+        ledger.on_work = self.take
+        ledger.on_over = self._over
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start claiming. The store must be open."""
+        self._loops = [
+            asyncio.create_task(self._claim_forever(), name="claim"),
+            asyncio.create_task(self._renew_forever(), name="renew-leases"),
+        ]
+
+    async def stop(self, *, grace_s: float) -> None:
+        """Claim nothing more, give running deliveries ``grace_s`` seconds, then let go of them.
+
+        What is let go is claimed again after the restart and reconciled with its agent.
+        """
+        self._stopping = True
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=grace_s)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def take(self, works: Sequence[Work]) -> None:
+        """Begin claimed work. Tasks are referenced until they end: the loop keeps weak ones only."""
+        if self._stopping:
+            return  # its lease lapses, or the next start frees it
+        for work in works:
+            task = asyncio.create_task(self._run(work))
+            self._tasks[task] = work.key
+            if work.key.kind in _CONVERSATIONS:
+                self._talks.setdefault(work.key.handoff_id, set()).add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        key = self._tasks.pop(task)
+        talks = self._talks.get(key.handoff_id)
+        if talks is not None:
+            talks.discard(task)
+            if not talks:
+                del self._talks[key.handoff_id]
+
+    def _over(self, handoff_id: str) -> None:
+        """The attempt is over: stop talking to its agent, unless it was this talk that ended it.
+
+        Whoever committed the end holds the handoff's lock, so no other task is inside a commit of it.
+        """
+        current = asyncio.current_task()
+        for task in self._talks.get(handoff_id, ()):
+            if task is not current:
+                task.cancel()
+
+    async def _claim_forever(self) -> None:
+        with self._notifier.listen(WORK_TOPIC) as listener:
+            while True:
+                try:
+                    works = await self._store.claim_work(now=self._clock.now(), limit=_CLAIM)
+                    if works:
+                        self.take(works)
+                    if len(works) < _CLAIM:
+                        await self._sleep(listener)
+                except StoreUnavailable as error:
+                    _LOG.warning("cannot claim work now: %s", error)
+                    await listener.wait(timeout_s=1.0)
+
+    async def _sleep(self, listener: Listener) -> None:
+        due_at = await self._store.next_due()
+        wait_s = _IDLE_S if due_at is None else due_at - self._clock.now()
+        if wait_s > 0:
+            await listener.wait(timeout_s=min(wait_s, _IDLE_S))
+
+    async def _renew_forever(self) -> None:
+        with self._notifier.listen("renew-leases") as never:
+            while True:
+                await never.wait(timeout_s=_RENEW_EVERY_S)
+                with contextlib.suppress(StoreUnavailable):
+                    await self._store.renew_leases(now=self._clock.now())
+
+    async def _run(self, work: Work) -> None:
+        """One piece of work, to the end. Nothing that it meets may stop the others."""
+        key = work.key
+        try:
+            handoff = await self._broker.journal.load(key.handoff_id)
+            await self._handlers[key.kind](work, handoff)
+        except HandoffError as error:
+            if error.code is Code.UNAVAILABLE:
+                await self._put_back(key, 1.0)
+                return
+            # The handoff moved on meanwhile: what this work was for is void.
+            await self._settle(key)
+        except StoreUnavailable:
+            await self._put_back(key, 1.0)
+        except Exception:  # noqa: BLE001 - a fault of ours in one handoff must not stop the others
+            _LOG.exception("work %s failed", key.kind, extra={"handoff_id": key.handoff_id})
+            await self._put_back(key, 5.0)
+
+    async def _put_back(self, key: WorkKey, in_s: float) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._store.release_work(key, due_at=self._clock.now() + in_s)
+            self._notifier.publish(WORK_TOPIC)
+
+    async def _settle(self, key: WorkKey) -> None:
+        try:
+            await self._ledger.settle(key)
+        except (StoreUnavailable, HandoffError):
+            await self._put_back(key, 1.0)
+
+    async def _change(self, work: Work, decide: Callable[[Handoff], Sequence[Command]]) -> Handoff:
+        after = await self._ledger.change(work.key.handoff_id, decide, settled=(work.key,))
+        self._notifier.publish(WORK_TOPIC)
+        return after
+
+    # --- delivery --------------------------------------------------------------------------------
+
+    async def _deliver(self, work: Work, h: Handoff) -> None:
+        attempt = h.attempt
+        if attempt is None or attempt.number != work.key.attempt or attempt.outcome is not None:
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None or agent.card_problem:
+            detail = "the agent is not registered any more" if agent is None else agent.card_problem
+            await self._failed(work, attempt, Outcome.TARGET_UNAVAILABLE, detail, again=False)
+            return
+        if work.orphaned and await self._begun_before(work, h, attempt):
+            return
+        if attempt.readiness is Readiness.OFFER and attempt.acked_at is None:
+            if not await self._ready(work, h, attempt, agent):
+                return
+        elif attempt.readiness is Readiness.PROBE and not self._registry.heard_within(
+            h.tenant, agent.agent_id, _HEARD_FROM_S
+        ):
+            try:
+                await self._client.probe(agent, timeout_s=h.policy.ack_wait_s)
+            except AgentError as error:
+                await self._failed(work, attempt, error.outcome, error.detail, again=True)
+                return
+            self._registry.heard_from(h.tenant, agent.agent_id)
+        await self._exchange.deliver(work.key, h, attempt, agent)
+        self._notifier.publish(WORK_TOPIC)
+
+    async def _begun_before(self, work: Work, h: Handoff, attempt: Attempt) -> bool:
+        """What to do with a delivery that a dead process had begun. True if it is taken care of.
+
+        A receiver of our extension deduplicates, so it simply gets the task again. A plain agent may
+        be at work on it: if it told its task id it is asked, else only time can tell.
+        """
+        if attempt.readiness is Readiness.OFFER and not attempt.remote.task_id:
+            return False
+        if attempt.acked_at is not None and attempt.remote.task_id:
+            await self._reconcile(work, h)
+            return True
+        await self._change(
+            work,
+            lambda now: (
+                ev.DeliveryUnsure(
+                    attempt=attempt.number,
+                    detail="the broker stopped while it was delivering",
+                    means=self._broker.means(now),
+                ),
+            ),
+        )
+        return True
+
+    async def _ready(self, work: Work, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
+        """Make the offer and commit the answer. True if the agent said *ready*."""
+        try:
+            answer = await self._exchange.offer(h, attempt, agent)
+        except AgentError as error:
+            # An offer starts no work, so silence is as good as a refused connection here.
+            if error.outcome is Outcome.TARGET_AUTH:
+                await self._failed(work, attempt, error.outcome, error.detail, again=False)
+            else:
+                retry = error.sent is not Sent.YES or error.again
+                await self._failed(
+                    work, attempt, error.outcome, error.detail, again=retry, retry_after_s=error.retry_after_s
+                )
+            return False
+        self._registry.heard_from(h.tenant, agent.agent_id)
+        if not answer.ready:
+            await self._change(
+                work,
+                lambda now: (
+                    ev.Decline(
+                        agent_id=agent.agent_id,
+                        attempt=attempt.number,
+                        reason=answer.reason,
+                        means=self._broker.means(now),
+                    ),
+                ),
+            )
+            return False
+        ack = ev.Acknowledge(
+            agent_id=agent.agent_id,
+            attempt=attempt.number,
+            context_score=answer.context_score,
+            synthetic_span=not answer.traced,
+        )
+        await self._ledger.change(h.id, lambda _: (ack,))
+        return True
+
+    async def _failed(
+        self,
+        work: Work,
+        attempt: Attempt,
+        outcome: Outcome,
+        detail: str,
+        *,
+        again: bool,
+        retry_after_s: float | None = None,
+    ) -> None:
+        await self._change(
+            work,
+            lambda h: (
+                ev.DeliveryFailed(
+                    attempt=attempt.number,
+                    outcome=outcome,
+                    detail=detail,
+                    again=again,
+                    retry_after_s=retry_after_s,
+                    means=self._broker.means(h),
+                ),
+            ),
+        )
+
+    async def _forward(self, work: Work, h: Handoff) -> None:
+        """Pass a follow-up message of the caller on, or tell the target how its child ended."""
+        attempt = h.attempt
+        if attempt is None or attempt.outcome is not None or h.state.terminal:
+            await self._settle(work.key)
+            return
+        if attempt.readiness in (Readiness.PULL, Readiness.PERSON):
+            await self._settle(work.key)  # it reads the log itself
+            return
+        if not attempt.remote.task_id:
+            await self._put_back(work.key, 0.5)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None:
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+            return
+        await self._exchange.forward(work.key, h, attempt, agent)
+
+    async def _reconcile(self, work: Work, h: Handoff) -> None:
+        """Ask the target how its task stands: it is uncertain, or its stream was cut."""
+        attempt = h.attempt
+        if attempt is None or attempt.outcome is not None or h.state.terminal:
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None or not attempt.remote.task_id or self._exchange.busy(h.id):
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+            return
+        try:
+            finished = await self._exchange.reconcile(work.key, h, attempt, agent)
+        except AgentError as error:
+            await self._missed(work, h, attempt, error)
+            return
+        self._misses.pop(h.id, None)
+        if not finished:
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+
+    async def _missed(self, work: Work, h: Handoff, attempt: Attempt, error: AgentError) -> None:
+        if error.jsonrpc_code == -32001:
+            detail = "the target no longer knows the task"
+            fail = ev.Fail(attempt=attempt.number, agent_id=attempt.agent_id, detail=detail)
+            await self._change(work, lambda _: (fail,))
+            return
+        misses = self._misses[h.id] = self._misses.get(h.id, 0) + 1
+        if misses == _MISSES:
+            await self._ledger.change(
+                h.id,
+                lambda now: (
+                    ev.TargetLost(attempt=attempt.number, detail=error.detail, means=self._broker.means(now)),
+                ),
+            )
+        await self._put_back(work.key, h.policy.reconcile_every_s)
+
+    async def _rescind(self, work: Work, h: Handoff) -> None:
+        """Tell an agent that its offer is void. A courtesy: once, and whatever comes of it."""
+        attempt = next((a for a in h.attempts if a.number == work.key.attempt), None)
+        agent = None if attempt is None else self._registry.get(h.tenant, attempt.agent_id)
+        if attempt is not None and agent is not None and agent.interfaces:
+            with contextlib.suppress(AgentError, TimeoutError):
+                async with asyncio.timeout(h.policy.ack_wait_s):
+                    if attempt.remote.task_id:
+                        await self._client.cancel(agent, attempt.remote.task_id)
+                    elif attempt.readiness is Readiness.OFFER:
+                        message = rescind_delivery(h, attempt, message_id=self._clock.new_id())
+                        async with contextlib.aclosing(
+                            closable(self._client.send(agent, message, first_wait_s=h.policy.ack_wait_s))
+                        ) as answers:
+                            async for _ in answers:
+                                break
+        await self._settle(work.key)
+
+    # --- canceling -------------------------------------------------------------------------------
+
+    async def _cancel(self, work: Work, h: Handoff) -> None:
+        """Tell the target to stop; it is final when it confirms, or ``cancel_wait`` is over."""
+        attempt = next((a for a in h.attempts if a.number == work.key.attempt), None)
+        if attempt is None or attempt.readiness in (Readiness.PULL, Readiness.PERSON):
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None or not attempt.remote.task_id:
+            await self._settle(work.key)  # the ACK, if it comes, makes this work anew
+            return
+        try:
+            async with asyncio.timeout(h.policy.cancel_wait_s):
+                update = await self._client.cancel(agent, attempt.remote.task_id)
+        except (AgentError, TimeoutError) as error:
+            _LOG.info("cancel was not confirmed: %s", error, extra={"handoff_id": h.id})
+            await self._settle(work.key)
+            return
+        if h.state.terminal or update.state is not RemoteState.CANCELED:
+            await self._settle(work.key)
+            return
+        await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
+
+    async def _cancel_due(self, work: Work, h: Handoff) -> None:
+        del h
+        await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=False),))
+
+    async def _cancel_child(self, work: Work, h: Handoff) -> None:
+        command = ev.Cancel(by=h.holder or h.sender, reason="the parent handoff ended")
+        with contextlib.suppress(HandoffError):
+            await self._ledger.change(work.key.ref, lambda _: (command,))
+        await self._settle(work.key)
+
+    # --- family ----------------------------------------------------------------------------------
+
+    async def _tell_parent(self, work: Work, h: Handoff) -> None:
+        if h.parent is not None:
+            over = ev.ChildOver(child_id=h.id, state=h.state, outcome=h.outcome, detail=h.detail)
+            with contextlib.suppress(HandoffError):
+                await self._ledger.change(h.parent.handoff_id, lambda _: (over,))
+        await self._settle(work.key)
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def _offer_lapse(self, work: Work, h: Handoff) -> None:
+        del h
+        number = work.key.attempt
+        await self._change(work, lambda now: (ev.OfferLapsed(attempt=number, means=self._broker.means(now)),))
+
+    async def _resolve(self, work: Work, h: Handoff) -> None:
+        resolution = await self._broker.resolve_again(h)
+        await self._change(
+            work, lambda now: (ev.Resolved(resolution=resolution, means=self._broker.means(now)),)
+        )
+
+    async def _wait_over(self, work: Work, h: Handoff) -> None:
+        del h
+        await self._change(work, lambda now: (ev.WaitOver(means=self._broker.means(now)),))
+
+    async def _deadline(self, work: Work, h: Handoff) -> None:
+        del h
+        await self._change(work, lambda _: (ev.Expire(),))
+
+    async def _lease(self, work: Work, h: Handoff) -> None:
+        """A pull agent holds the task as long as it is heard from."""
+        attempt = h.attempt
+        if attempt is None or attempt.outcome is not None or h.state.terminal:
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        lease_s = h.policy.lease_s if agent is None else agent.lease_s
+        if self._registry.heard_within(h.tenant, attempt.agent_id, lease_s):
+            await self._put_back(work.key, lease_s)
+            return
+        await self._ledger.change(
+            h.id,
+            lambda now: (
+                ev.TargetLost(
+                    attempt=attempt.number, detail="its lease ran out", means=self._broker.means(now)
+                ),
+            ),
+        )
+        await self._put_back(work.key, lease_s)
+
+    # --- agents that arrive ----------------------------------------------------------------------
+
+    async def agent_arrived(self) -> None:
+        """Look again for the handoffs that wait for somebody to take them."""
+        for handoff in await self._broker.waiting():
+            resolution = await self._broker.resolve_again(handoff)
+            if not resolution.candidates:
+                continue
+            with contextlib.suppress(HandoffError):
+                await self._ledger.change(
+                    handoff.id,
+                    lambda h, found=resolution: (ev.Resolved(resolution=found, means=self._broker.means(h)),),
+                )

@@ -1,0 +1,446 @@
+"""A conversation with one target about one attempt.
+
+Duty: send, read what comes back, and turn it into commits; follow-ups and questions after a cut stream too.
+Rules: what the target says is durable before anybody hears of it; a stream is read only as fast as it
+can be committed; what came in while a commit ran goes into the next one together.
+Not here: when to talk (``dispatcher``), how (``client``), what an answer means (``wire.delivery``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from dataclasses import replace as copy_of
+
+from msgspec.structs import replace
+
+from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Agent, Generation
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Command, Outcome
+from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.core.score import context_score
+from a2a_handoff.core.tracing import parse_traceparent
+from a2a_handoff.ledger import Ledger
+from a2a_handoff.ports import AgentClient, AgentError, Clock, RemoteState, Sent, Update, WorkKey
+from a2a_handoff.registry import Registry
+from a2a_handoff.wire.delivery import (
+    Verdict,
+    child_delivery,
+    delivered_context,
+    interpret,
+    offer_delivery,
+    reply_delivery,
+    task_delivery,
+)
+from a2a_handoff.wire.directive import Directive, Verb, read_directive
+
+_QUEUED_UPDATES = 64
+_NOT_STARTED = frozenset({Outcome.TARGET_AUTH, Outcome.TARGET_REJECTED, Outcome.TARGET_UNAVAILABLE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferAnswer:
+    """What an agent said to an explicit offer. ``traced``: it answered within our trace."""
+
+    ready: bool
+    reason: str = ""
+    context_score: float | None = None
+    traced: bool = False
+
+
+class Exchange:
+    """Talks to targets on behalf of the dispatcher."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        broker: HandoffBroker,
+        registry: Registry,
+        client: AgentClient,
+        clock: Clock,
+    ) -> None:
+        self.ledger = ledger
+        self.broker = broker
+        self.journal = broker.journal
+        self.registry = registry
+        self.client = client
+        self.clock = clock
+        self._talking: set[str] = set()
+
+    def busy(self, handoff_id: str) -> bool:
+        """Whether a conversation about this handoff is under way in this process."""
+        return handoff_id in self._talking
+
+    # --- the offer -------------------------------------------------------------------------------
+
+    async def offer(self, h: Handoff, attempt: Attempt, agent: Agent) -> OfferAnswer:
+        """Ask whether the agent is ready. Raises ``AgentError``; silence is one too."""
+        event = await self.journal.request_of(h.id)
+        delivery = offer_delivery(
+            event, h, attempt, agent, self.broker.count, message_id=f"{attempt.offer_id}:{attempt.deliveries}"
+        )
+        try:
+            async with (
+                asyncio.timeout(h.policy.ack_wait_s),
+                contextlib.aclosing(
+                    closable(self.client.send(agent, delivery, first_wait_s=h.policy.ack_wait_s))
+                ) as answers,
+            ):
+                async for update in answers:
+                    return self._read_offer(event, h, attempt, agent, update)
+        except TimeoutError:
+            raise AgentError(
+                Outcome.TIMEOUT, "no answer to the offer in time", sent=Sent.MAYBE, again=True
+            ) from None
+        raise AgentError(Outcome.INVALID_RESPONSE, "no answer to the offer", sent=Sent.YES)
+
+    def _read_offer(
+        self, event: ev.HandoffRequested, h: Handoff, attempt: Attempt, agent: Agent, update: Update
+    ) -> OfferAnswer:
+        sent = delivered_context(event, agent, self.broker.count)
+        try:
+            said = read_directive(update.metadata, now=self.clock.now(), parent=sent)
+        except HandoffError as error:
+            raise AgentError(Outcome.INVALID_RESPONSE, error.message, sent=Sent.YES) from error
+        if said is not None and said.verb is Verb.READY and said.offer_id in ("", attempt.offer_id):
+            back = parse_traceparent(update.traceparent) if update.traceparent else None
+            return OfferAnswer(
+                ready=True,
+                context_score=context_score(sent, said.receipt) if said.receipt else None,
+                traced=back is not None and back.trace_id == h.trace.trace_id,
+            )
+        if said is not None and said.verb is Verb.DECLINED:
+            return OfferAnswer(ready=False, reason=said.reason)
+        if update.state is RemoteState.REJECTED:
+            return OfferAnswer(ready=False, reason="the agent rejected the offer")
+        raise AgentError(Outcome.INVALID_RESPONSE, "it answered the offer with something else", sent=Sent.YES)
+
+    # --- the task --------------------------------------------------------------------------------
+
+    async def deliver(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> None:
+        """Send the task and see the conversation through."""
+        event = await self.journal.request_of(h.id)
+        delivery = task_delivery(event, h, attempt, agent, self.broker.count)
+        answers = self.client.send(agent, delivery, first_wait_s=None)
+        talk = _Talk(exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event)
+        await self._converse(talk, answers)
+
+    async def forward(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> None:
+        """Pass on a reply of the caller, or the end of a child, under the target's own task id."""
+        event = await self.journal.request_of(h.id)
+        if key.ref.startswith("child:"):
+            child = await self.journal.load(key.ref.removeprefix("child:"))
+            view = await self.journal.view(child)
+            delivery = child_delivery(h, attempt, child, task_json(view, Generation.V1_0))
+        else:
+            message = await self.journal.reply_of(h.id, key.ref)
+            delivery = reply_delivery(h, attempt, message)
+        answers = self.client.send(agent, delivery, first_wait_s=None)
+        talk = _Talk(
+            exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event, follow_up=True
+        )
+        if self.busy(h.id):
+            # The first conversation goes on reading the task; this one only hands the message over.
+            await talk.hand_over(answers)
+            return
+        await self._converse(talk, answers)
+
+    async def reconcile(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
+        """Ask the target how its task stands, and follow it if it goes on.
+
+        True if the conversation came to an end; ``key`` is settled then. Raises ``AgentError``.
+        """
+        event = await self.journal.request_of(h.id)
+        talk = _Talk(
+            exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event, asking=True
+        )
+        update = await self.client.get(agent, attempt.remote.task_id)
+        self.registry.heard_from(h.tenant, agent.agent_id)
+        if await talk.take([update]):
+            return True
+        if not agent.streaming:
+            return False
+        self._talking.add(h.id)
+        try:
+            return await talk.read(self.client.subscribe(agent, attempt.remote.task_id))
+        finally:
+            self._talking.discard(h.id)
+
+    async def _converse(self, talk: _Talk, answers: AsyncIterator[Update]) -> None:
+        handoff_id = talk.handoff.id
+        self._talking.add(handoff_id)
+        try:
+            await talk.run(answers)
+        finally:
+            self._talking.discard(handoff_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Talk:
+    """The state of one conversation. ``asking``: it asks about work that began before."""
+
+    exchange: Exchange
+    key: WorkKey
+    handoff: Handoff
+    attempt: Attempt
+    agent: Agent
+    event: ev.HandoffRequested
+    asking: bool = False
+    follow_up: bool = False
+
+    async def run(self, answers: AsyncIterator[Update]) -> None:
+        """Read to the end, and settle the work whatever happens."""
+        try:
+            if await self.read(answers):
+                return
+        except AgentError as error:
+            await self._failed(error)
+            return
+        await self._cut()
+
+    async def hand_over(self, answers: AsyncIterator[Update]) -> None:
+        """Send only: the first answer shows that the message arrived."""
+        try:
+            async with contextlib.aclosing(closable(answers)) as updates:
+                async for _ in updates:
+                    break
+        except AgentError as error:
+            await self._failed(error)
+            return
+        await self.exchange.ledger.settle(self.key)
+
+    async def read(self, answers: AsyncIterator[Update]) -> bool:
+        """Take in everything that comes. True if the conversation came to its end."""
+        async with contextlib.aclosing(closable(answers)) as updates:
+            first = await self._first(updates)
+            if first is None:
+                return False
+            self._heard()
+            if await self.take([first]):
+                return True
+            async with contextlib.aclosing(_batches(updates)) as batches:
+                async for batch in batches:
+                    self._heard()
+                    if await self.take(batch):
+                        return True
+        return False
+
+    def _heard(self) -> None:
+        self.exchange.registry.heard_from(self.handoff.tenant, self.agent.agent_id)
+
+    async def _first(self, updates: AsyncGenerator[Update]) -> Update | None:
+        """The first answer. After ``ack_wait`` of silence the source is told, and the wait goes on."""
+        waiting = asyncio.ensure_future(anext(updates, None))
+        try:
+            if not self.asking and not self.follow_up:
+                done, _ = await asyncio.wait((waiting,), timeout=self.handoff.policy.ack_wait_s)
+                if not done:
+                    await self._overdue()
+            return await waiting
+        finally:
+            if not waiting.done():
+                waiting.cancel()
+                with contextlib.suppress(asyncio.CancelledError, AgentError):
+                    await waiting
+
+    async def _overdue(self) -> None:
+        unsure = self._unsure("no answer yet")
+        self._moved(await self._change(unsure))
+
+    def _unsure(self, detail: str) -> ev.DeliveryUnsure:
+        return ev.DeliveryUnsure(
+            attempt=self.attempt.number, detail=detail, means=self.exchange.broker.means(self.handoff)
+        )
+
+    async def take(self, batch: list[Update]) -> bool:
+        """Commit what a batch of answers means. True if the conversation came to its end."""
+        commands: list[Command] = []
+        verdict: Verdict | None = None
+        sent = delivered_context(self.event, self.agent, self.exchange.broker.count)
+        means = self.exchange.broker.means(self.handoff)
+        attempt = self.attempt
+        for update in batch:
+            fresh = await self._only_new(update) if update.snapshot else update
+            verdict = interpret(
+                self.handoff, attempt, fresh, sent=sent, means=means, now=self.exchange.clock.now()
+            )
+            _merge(commands, verdict.commands)
+            if commands and attempt.acked_at is None:
+                # The acknowledgement is among the commands; what follows must not give it again.
+                attempt = replace(attempt, acked_at=self.exchange.clock.now())
+            if verdict.ended:
+                break
+        if verdict is None or not verdict.ended:
+            if commands:
+                self._moved(await self._change(*commands))
+            return False
+        if verdict.directive is not None:
+            await self._directed(commands, verdict.directive, target_open=verdict.target_open)
+            return True
+        await self._change(*commands, settle=True)
+        return True
+
+    async def _only_new(self, update: Update) -> Update:
+        """Of a snapshot, what the log does not have yet."""
+        if not update.outputs and not update.message:
+            return update
+        known = await self.exchange.journal.known_outputs(self.handoff.id)
+        outputs = tuple(o for o in update.outputs if o.body not in known)
+        message = update.message
+        if message in known and update.state in (RemoteState.WORKING, RemoteState.SUBMITTED):
+            message = b""
+        return copy_of(update, outputs=outputs, message=message)
+
+    async def _directed(self, commands: list[Command], directive: Directive, *, target_open: bool) -> None:
+        """The target hands the task on, or gives it back."""
+        if commands:
+            self._moved(await self._change(*commands))
+        if directive.verb is Verb.RELEASE or directive.package is None:
+            release = ev.Release(
+                attempt=self.attempt.number, agent_id=self.agent.agent_id, reason=directive.reason
+            )
+            await self._change(release, settle=True)
+            return
+        try:
+            await self.exchange.broker.hand_on(
+                self.handoff, self.attempt, directive.package, target_open=target_open
+            )
+        except HandoffError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise
+            await self._refused(error)
+            return
+        await self.exchange.ledger.settle(self.key)
+
+    async def _refused(self, error: HandoffError) -> None:
+        """The target may not hand it on: the task goes back to its sender, with the reason."""
+        outcome = {
+            Code.CYCLE_DETECTED: Outcome.CYCLE_DETECTED,
+            Code.MAX_HOPS_EXCEEDED: Outcome.MAX_HOPS_EXCEEDED,
+        }.get(error.code, Outcome.INVALID_RESPONSE)
+        release = ev.Release(
+            attempt=self.attempt.number,
+            agent_id=self.agent.agent_id,
+            reason=error.message,
+            outcome=outcome,
+        )
+        await self._change(release, settle=True)
+
+    async def _failed(self, error: AgentError) -> None:
+        """The call failed. What follows depends on whether the target can have begun."""
+        broker = self.exchange.broker
+        h = await self.exchange.journal.load(self.handoff.id)
+        attempt = self.attempt
+        not_started = error.sent is Sent.NO or (error.sent is Sent.YES and error.outcome in _NOT_STARTED)
+        if self.follow_up or (h.attempt is not None and h.attempt.remote.task_id):
+            await self._cut()
+        elif not_started:
+            failed = ev.DeliveryFailed(
+                attempt=attempt.number,
+                outcome=error.outcome,
+                detail=error.detail,
+                again=error.sent is Sent.NO and error.again,
+                retry_after_s=error.retry_after_s,
+                means=broker.means(h),
+            )
+            await self._change(failed, settle=True)
+        elif error.sent is Sent.MAYBE:
+            await self._change(self._unsure(error.detail), settle=True)
+        elif h.replay_safe and not h.output_started:
+            failed = ev.DeliveryFailed(
+                attempt=attempt.number,
+                outcome=error.outcome,
+                detail=error.detail,
+                again=False,
+                means=broker.means(h),
+            )
+            await self._change(failed, settle=True)
+        else:
+            fail = ev.Fail(
+                attempt=attempt.number,
+                agent_id=attempt.agent_id,
+                outcome=error.outcome,
+                detail=error.detail,
+            )
+            await self._change(fail, settle=True)
+
+    async def _cut(self) -> None:
+        """The stream ended before the task did: ask the target, now and until the deadline."""
+        await self._change(self._unsure("the stream ended before the task"), settle=True)
+
+    async def _change(self, *commands: Command, settle: bool = False) -> Handoff:
+        settled = (self.key,) if settle else ()
+        return await self.exchange.ledger.change(self.handoff.id, lambda _: commands, settled=settled)
+
+    def _moved(self, after: Handoff) -> None:
+        """Go on with the newest state. Raises ``stale_attempt`` if the task went elsewhere meanwhile."""
+        current = after.attempt
+        if current is None or current.number != self.attempt.number or current.outcome is not None:
+            raise HandoffError(Code.STALE_ATTEMPT)
+        self.handoff, self.attempt = after, current
+
+
+def _merge(commands: list[Command], more: tuple[Command, ...]) -> None:
+    """Append; two progress reports in a row become one event."""
+    for command in more:
+        last = commands[-1] if commands else None
+        if isinstance(last, ev.Progress) and isinstance(command, ev.Progress):
+            commands[-1] = ev.Progress(
+                attempt=command.attempt,
+                agent_id=command.agent_id,
+                outputs=(*last.outputs, *command.outputs),
+                remote=command.remote or last.remote,
+            )
+        else:
+            commands.append(command)
+
+
+async def closable(updates: AsyncIterator[Update]) -> AsyncGenerator[Update]:
+    """The client's iterator as a generator that is closed on every way out."""
+    try:
+        async for update in updates:
+            yield update
+    finally:
+        close = getattr(updates, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def _batches(updates: AsyncIterator[Update]) -> AsyncGenerator[list[Update]]:
+    """Everything that arrived since the last batch was taken, at least one."""
+    queue: asyncio.Queue[Update | AgentError | None] = asyncio.Queue(maxsize=_QUEUED_UPDATES)
+
+    async def read() -> None:
+        try:
+            async for update in updates:
+                await queue.put(update)
+        except AgentError as error:
+            await queue.put(error)
+        else:
+            await queue.put(None)
+
+    reader = asyncio.create_task(read())
+    try:
+        while True:
+            batch: list[Update] = []
+            item = await queue.get()
+            while isinstance(item, Update):
+                batch.append(item)
+                if queue.empty():
+                    break
+                item = queue.get_nowait()
+            if batch:
+                yield batch
+            if isinstance(item, AgentError):
+                raise item
+            if item is None:
+                return
+    finally:
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reader

@@ -1,0 +1,394 @@
+"""From what a surface received to the command that creates a handoff.
+
+Duty: who sends, which chain and parent it belongs to, what context travels on, who the candidates are.
+Everything that the guards judge comes from the broker's own record; what a caller claims counts only
+where the broker has no record, and only if it makes the chain longer.
+Not here: parsing (``wire``), deciding (``core.machine``), writing (``ledger``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from a2a_handoff.config import Settings
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.budget import fit
+from a2a_handoff.core.context import Mode, Package, Reason, joined_summary
+from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.core.events import ParentRef, State
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.matching import Question
+from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
+from a2a_handoff.core.triggers import should_handoff
+from a2a_handoff.ports import ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
+from a2a_handoff.registry import Registry
+
+ANONYMOUS = "anonymous"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The request that brought a message, for its span. ``started_at`` is 0 if there was none."""
+
+    method: str = "POST"
+    route: str = "/"
+    rpc_method: str = ""
+    protocol_version: str = ""
+    started_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """A message for the broker, whatever surface it came by.
+
+    ``message`` is A2A 1.0 JSON. ``task_id`` continues a task; ``alias`` is a task id made by the client
+    (first generation). ``key`` overrides the message id for idempotency. ``package`` is ``None`` for a
+    message without a handoff context that continues a task.
+    """
+
+    message: bytes
+    message_id: str
+    package: Package
+    arrival: Call
+    digest: str
+    traceparent: str = ""
+    tracestate: str = ""
+    context_id: str = ""
+    task_id: str = ""
+    alias: str = ""
+    key: str = ""
+    references: tuple[str, ...] = ()
+    metadata: bytes = b""
+    extensions: tuple[str, ...] = ()
+    accepted_output_modes: tuple[str, ...] = ()
+    surface: str = ""
+    face: str = ""
+    input_modes: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What ``Ledger.create`` needs."""
+
+    request: ev.Request
+    key: RequestKey
+    attach: ev.AttachChild | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lineage:
+    """Where in which chain the new handoff stands."""
+
+    correlation_id: str
+    parent: Handoff | None = None
+    hops: int = 0
+    path: tuple[str, ...] = ()
+    summary: str = ""
+    stored_span: SpanRef | None = None
+    known_chain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Turns incoming messages into requests."""
+
+    store: Store
+    registry: Registry
+    clock: Clock
+    counter: TokenCounter
+    settings: Settings
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    async def take(
+        self,
+        principal: Principal,
+        incoming: Incoming,
+        *,
+        parent: Handoff | None = None,
+        mode: Mode | None = None,
+        attempt: int = 0,
+        outputs: tuple[ev.Output, ...] = (),
+        target_open: bool = True,
+    ) -> Intake:
+        """Make the request. ``parent`` is given by a directive, else found.
+
+        Raises ``HandoffError``: ``invalid_context``, ``context_too_large``, ``context_required``,
+        ``parent_ambiguous``, ``forbidden``, ``handoff_not_needed``.
+        """
+        package = incoming.package
+        sender = self._sender(principal, package, parent)
+        if parent is None:
+            parent = await self._find_parent(principal, sender, incoming)
+        lineage = await self._lineage(principal, sender, incoming, parent)
+        if package.synthesized and (parent is not None or lineage.known_chain):
+            raise HandoffError(Code.CONTEXT_REQUIRED)
+        handoff_id = self.clock.new_id()
+        trace, correlation_id = plan_hop(
+            correlation_id=lineage.correlation_id,
+            tenant=principal.tenant,
+            new_correlation_id=handoff_id,
+            inbound=InboundTrace(
+                http=incoming.traceparent,
+                context=package.options.traceparent,
+                tracestate=incoming.tracestate,
+                trusted=principal.trusted,
+                policy=self.settings.trace_inbound,
+            ),
+            stored=lineage.stored_span,
+            ratio=self.settings.trace_ratio,
+            known_chain=lineage.known_chain,
+            call=incoming.arrival,
+            new_span_id=self.clock.new_span_id,
+        )
+        package = self._package(package, sender, correlation_id, lineage, incoming)
+        self._weigh(package, sender, principal)
+        resolution = self._resolve(principal, sender, package, incoming, handoff_id)
+        now = self.clock.now()
+        mode = mode or package.options.mode or Mode.DELEGATE
+        deadline_at = self._deadline(package, parent, now)
+        parent_ref = None
+        attach = None
+        if parent is not None:
+            parent_ref = ParentRef(
+                handoff_id=parent.id,
+                mode=mode,
+                deadline_at=parent.deadline_at,
+                escalated=parent.escalated,
+            )
+            attach = ev.AttachChild(
+                child_id=handoff_id,
+                mode=mode,
+                attempt=attempt,
+                agent_id=parent.holder,
+                outputs=outputs,
+                target_open=target_open,
+            )
+        request = ev.Request(
+            handoff_id=handoff_id,
+            tenant=principal.tenant,
+            sender=sender,
+            context_id=incoming.context_id or self.clock.new_id(),
+            message=incoming.message,
+            message_id=incoming.message_id,
+            request_metadata=incoming.metadata,
+            extensions=incoming.extensions,
+            package=package,
+            resolution=resolution,
+            policy=self.settings.policy(),
+            trace=trace,
+            deadline_at=deadline_at,
+            means=ev.Means(offer_id=self.clock.new_id(), span_id=self.clock.new_span_id()),
+            parent=parent_ref,
+            accepted_output_modes=incoming.accepted_output_modes,
+            surface=incoming.surface,
+            returns_to=sender,
+        )
+        key = RequestKey(
+            tenant=principal.tenant,
+            sender=sender,
+            key=incoming.key or incoming.message_id,
+            digest=incoming.digest,
+            handoff_id=handoff_id,
+        )
+        return Intake(request=request, key=key, attach=attach)
+
+    # --- who and where ---------------------------------------------------------------------------
+
+    @staticmethod
+    def _sender(principal: Principal, package: Package, parent: Handoff | None) -> str:
+        """The authenticated name; without authentication, the name that the context claims."""
+        if parent is not None and not principal.authenticated:
+            return parent.holder or package.context.source_agent or ANONYMOUS
+        claimed = package.context.source_agent
+        if principal.authenticated:
+            if claimed and claimed != principal.name:
+                raise HandoffError(
+                    Code.FORBIDDEN,
+                    f"source_agent is {claimed!r}, but the token is that of {principal.name!r}.",
+                    violations=(
+                        Violation(
+                            "metadata.handoff_context.source_agent", "must be the authenticated sender"
+                        ),
+                    ),
+                )
+            return principal.name
+        return claimed or principal.name or ANONYMOUS
+
+    async def _find_parent(self, principal: Principal, sender: str, incoming: Incoming) -> Handoff | None:
+        """The open handoff that the sender holds and continues, if there is one."""
+        options = incoming.package.options
+        named = (options.parent_handoff_id, *incoming.references)
+        for handoff_id in filter(None, named):
+            parent = await self.store.load_handoff(handoff_id)
+            if parent is not None and parent.tenant == principal.tenant and parent.holder == sender:
+                return parent
+            if handoff_id == options.parent_handoff_id:
+                raise HandoffError(
+                    Code.INVALID_CONTEXT,
+                    f"parent_handoff_id {handoff_id!r} is not an open handoff that {sender!r} holds.",
+                    violations=(
+                        Violation(
+                            "metadata.handoff_context.parent_handoff_id",
+                            "is not an open handoff of the sender",
+                        ),
+                    ),
+                )
+        correlation_id = incoming.package.context.correlation_id
+        if not correlation_id:
+            return None
+        chain = await self.store.chain_handoffs(principal.tenant, correlation_id)
+        held = [h for h in chain if h.holder == sender and h.state is not State.HANDED_OFF]
+        if len(held) > 1:
+            ids = ", ".join(h.id for h in held)
+            raise HandoffError(
+                Code.PARENT_AMBIGUOUS,
+                f"{sender} holds several open handoffs of this chain: {ids}. "
+                "Name one with parent_handoff_id.",
+                facts={"handoff_ids": ids},
+            )
+        return held[0] if held else None
+
+    async def _lineage(
+        self, principal: Principal, sender: str, incoming: Incoming, parent: Handoff | None
+    ) -> _Lineage:
+        context = incoming.package.context
+        if parent is not None:
+            if context.correlation_id and context.correlation_id != parent.correlation_id:
+                raise HandoffError(
+                    Code.INVALID_CONTEXT,
+                    "correlation_id differs from that of the parent handoff; it is unchanged in a chain.",
+                    violations=(
+                        Violation(
+                            "metadata.handoff_context.correlation_id",
+                            f"must be {parent.correlation_id!r}",
+                        ),
+                    ),
+                )
+            return _Lineage(
+                correlation_id=parent.correlation_id,
+                parent=parent,
+                hops=parent.hop_count,
+                path=parent.path,
+                summary=await self._summary_of(parent),
+                stored_span=_span_of_holder(parent),
+                known_chain=True,
+            )
+        known = False
+        if context.correlation_id:
+            try:
+                chain = await self.store.find_chain(principal.tenant, context.correlation_id)
+            except ChainTaken:
+                raise HandoffError(
+                    Code.INVALID_CONTEXT,
+                    "This correlation_id cannot be used; choose a new one.",
+                    violations=(
+                        Violation("metadata.handoff_context.correlation_id", "is not available to you"),
+                    ),
+                ) from None
+            known = chain is not None
+        claimed = context.handoff_chain
+        path = claimed if claimed and claimed[-1] == sender else (*claimed, sender)
+        return _Lineage(
+            correlation_id=context.correlation_id,
+            hops=max(context.hop_count, len(path) - 1),
+            path=path,
+            known_chain=known,
+        )
+
+    async def _summary_of(self, parent: Handoff) -> str:
+        first = await self.store.read_events(parent.id, limit=1)
+        event = first[0].event
+        return event.package.context.conversation_summary if isinstance(event, ev.HandoffRequested) else ""
+
+    # --- what travels ----------------------------------------------------------------------------
+
+    def _package(
+        self, package: Package, sender: str, correlation_id: str, lineage: _Lineage, incoming: Incoming
+    ) -> Package:
+        given = package.context
+        context = replace(
+            given,
+            correlation_id=correlation_id,
+            source_agent=sender,
+            target_agent=incoming.face or given.target_agent,
+            conversation_summary=joined_summary(lineage.summary, given.conversation_summary),
+            hop_count=lineage.hops,
+            handoff_chain=lineage.path,
+            context_ref=given.context_ref or f"ctx_snap_{lineage.hops + 1}",
+        )
+        fitted = fit(
+            context,
+            limit=self.settings.token_budget,
+            count=self.counter.count,
+            trim=package.options.context_overflow == "trim",
+        )
+        return replace(
+            package,
+            context=fitted.context,
+            tokens=fitted.tokens,
+            warnings=(*package.warnings, *fitted.warnings),
+        )
+
+    def _weigh(self, package: Package, sender: str, principal: Principal) -> None:
+        """The sender's own decision to hand off, checked if the operator wants it enforced."""
+        if not self.settings.enforce_triggers or package.synthesized:
+            return
+        view = self.registry.view(principal.tenant, sender)
+        if view is None:
+            return
+        advice = should_handoff(
+            requirements=package.requirements,
+            signals=package.signals,
+            capabilities=view.agent.capabilities,
+            in_flight=view.in_flight,
+            max_concurrency=view.agent.max_concurrency,
+        )
+        escalates = package.context.handoff_reason is Reason.ESCALATION
+        if not advice.handoff and advice.reason == "handoff_not_needed" and not escalates:
+            raise HandoffError(Code.HANDOFF_NOT_NEEDED, advice.detail)
+
+    def _deadline(self, package: Package, parent: Handoff | None, now: float) -> float:
+        asked = package.options.deadline_at
+        deadline_at = now + self.settings.deadline if asked is None else asked
+        return deadline_at if parent is None else min(deadline_at, parent.deadline_at)
+
+    # --- who may take it -------------------------------------------------------------------------
+
+    def question(
+        self, principal: Principal, sender: str, package: Package, incoming: Incoming, spread: str
+    ) -> Question:
+        """What is asked of the registry."""
+        return Question(
+            tenant=principal.tenant,
+            sender=sender,
+            package=package,
+            input_modes=incoming.input_modes,
+            output_modes=incoming.accepted_output_modes,
+            text=incoming.text,
+            spread=spread,
+        )
+
+    def _resolve(
+        self, principal: Principal, sender: str, package: Package, incoming: Incoming, spread: str
+    ) -> ev.Resolution:
+        started_at = self.clock.now()
+        question = self.question(principal, sender, package, incoming, spread)
+        resolution = self.registry.resolve(question)
+        return ev.Resolution(
+            candidates=resolution.candidates,
+            passed_over=resolution.passed_over,
+            rule=resolution.rule,
+            reason=resolution.reason,
+            wait=resolution.wait,
+            started_at=started_at,
+        )
+
+
+def _span_of_holder(parent: Handoff) -> SpanRef | None:
+    """The span under which the holder of ``parent`` works."""
+    attempt = parent.attempt
+    if attempt is None:
+        return None
+    return SpanRef(trace_id=parent.trace.trace_id, span_id=attempt.span_id, sampled=parent.trace.sampled)

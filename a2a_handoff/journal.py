@@ -1,0 +1,144 @@
+"""Reading the log of handoffs: as a task, as a stream, or one fact of it.
+
+Duty: what was said and what is, for callers that wait or stream and for those who talk to targets.
+Rules: fresh events come from the feed, the others from the store; a reader goes at its own pace and
+loses nothing. Reading changes nothing.
+Not here: who may read (``broker``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Event, State
+from a2a_handoff.core.handoff import Handoff, evolve
+from a2a_handoff.feed import Feed
+from a2a_handoff.ports import Notifier, Recorded, Store
+from a2a_handoff.wire.tasks import TaskView, fold
+
+_PAGE = 500
+_INTERRUPTED = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One event of a handoff as a follower sees it, with the states around it."""
+
+    before: Handoff | None
+    event: Event
+    after: Handoff
+
+    @property
+    def settled(self) -> bool:
+        """Whether a blocking caller gets its answer here (A2A 1.0 section 3.2.2)."""
+        return self.after.state.terminal or self.after.state in _INTERRUPTED
+
+
+class Journal:
+    """Reads handoffs."""
+
+    def __init__(self, *, store: Store, feed: Feed, notifier: Notifier) -> None:
+        self._store = store
+        self._feed = feed
+        self._notifier = notifier
+        self.closing = False
+        """Set at the start of a graceful stop: followers end once they have read what there is."""
+
+    async def load(self, handoff_id: str) -> Handoff:
+        """The handoff as it stands. Raises ``HandoffError`` (``task_not_found``)."""
+        handoff = await self._store.load_handoff(handoff_id)
+        if handoff is None:
+            raise HandoffError(Code.TASK_NOT_FOUND)
+        return handoff
+
+    async def log(self, handoff_id: str) -> list[Recorded]:
+        """Every event of one handoff."""
+        recent = self._feed.after(handoff_id, 0)
+        if recent is not None:
+            return recent
+        out: list[Recorded] = []
+        while True:
+            page = await self._store.read_events(handoff_id, after=len(out), limit=_PAGE)
+            out.extend(page)
+            if len(page) < _PAGE:
+                return out
+
+    async def request_of(self, handoff_id: str) -> ev.HandoffRequested:
+        """The event that a handoff began with: its message and its context."""
+        fresh = self._feed.after(handoff_id, 0)
+        first = (fresh or await self._store.read_events(handoff_id, limit=1))[:1]
+        if not first or not isinstance(first[0].event, ev.HandoffRequested):
+            raise HandoffError(Code.TASK_NOT_FOUND)
+        return first[0].event
+
+    async def reply_of(self, handoff_id: str, message_id: str) -> bytes:
+        """A follow-up message of the caller. Raises ``task_not_found``."""
+        for recorded in await self.log(handoff_id):
+            event = recorded.event
+            if isinstance(event, ev.ReplyReceived) and event.message_id == message_id:
+                return event.message
+        raise HandoffError(Code.TASK_NOT_FOUND)
+
+    async def known_outputs(self, handoff_id: str) -> frozenset[bytes]:
+        """Every artifact and status message that is in the log, to tell what of a snapshot is new."""
+        view = await self.view(await self.load(handoff_id))
+        return frozenset((*view.artifacts, *view.history, view.status_message)) - {b""}
+
+    async def view(self, handoff: Handoff) -> TaskView:
+        """The A2A task of a handoff: its own log, continued by that of the leaf."""
+        own = fold(handoff, [r.event for r in await self.log(handoff.id)])
+        if not handoff.leaf_id:
+            return own
+        leaf = await self.load(handoff.leaf_id)
+        return own.continued_by(await self.view(leaf))
+
+    async def follow(self, handoff_id: str, *, quiet_s: float = 3600.0) -> AsyncGenerator[Step | None]:
+        """Every event of a handoff from its first on, then those to come, until its end.
+
+        Where the task was handed on, the leaf's events follow in its place. ``None`` is yielded after
+        ``quiet_s`` seconds without an event, and lets the caller write a keep-alive. Ends early when
+        the broker stops. A slow caller loses nothing: it reads at its own pace.
+        """
+        with self._notifier.listen(handoff_id) as listener:
+            state: Handoff | None = None
+            while True:
+                seq = 0 if state is None else state.version
+                batch = self._feed.after(handoff_id, seq)
+                if batch is None:
+                    batch = await self._store.read_events(handoff_id, after=seq, limit=_PAGE)
+                for recorded in batch:
+                    before, state = state, evolve(state, recorded.event)
+                    yield Step(before=before, event=recorded.event, after=state)
+                    if isinstance(recorded.event, ev.HandedOff):
+                        async for step in self.follow(recorded.event.child_id, quiet_s=quiet_s):
+                            yield step
+                if state is not None and state.state.terminal:
+                    return
+                if not batch:
+                    if self.closing:
+                        return
+                    if not await listener.wait(timeout_s=quiet_s):
+                        yield None
+
+    async def wait(self, handoff_id: str, *, since: int = 0) -> TaskView:
+        """The task once it is terminal or asks the caller (A2A 1.0 section 3.2.2).
+
+        A question older than version ``since`` of the handoff has been answered and does not count.
+        """
+        async for step in self.follow(handoff_id):
+            if step is None:
+                continue
+            own = step.after.id == handoff_id
+            if step.settled and (not own or step.after.version >= since):
+                break
+        return await self.view(await self.load(handoff_id))
+
+    async def ended(self, handoff_id: str) -> Handoff:
+        """Wait for the end of a handoff."""
+        async for step in self.follow(handoff_id):
+            if step is not None and step.after.id == handoff_id and step.after.state.terminal:
+                return step.after
+        return await self.load(handoff_id)

@@ -1,0 +1,281 @@
+"""The only writer of handoffs.
+
+Duty: load, decide, commit, then tell everybody: the feed, the waiters, the recorder, the registry and the
+dispatcher. Every change of every handoff, whoever asks for it, goes through ``create`` or ``change``.
+Rules: one change of a handoff at a time in this process; another replica is found out by the version and
+the change decided anew. Nothing is told before it is durable.
+Not here: what is decided (``core.machine``), which work is done (``dispatcher``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.actions import actions_for
+from a2a_handoff.core.agents import Readiness
+from a2a_handoff.core.context import Mode
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Command, Event, State
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.machine import decide_all
+from a2a_handoff.feed import Feed
+from a2a_handoff.ports import (
+    Change,
+    Clock,
+    Commit,
+    Committed,
+    HandoffWrite,
+    Notifier,
+    Recorder,
+    RequestKey,
+    Store,
+    StoreUnavailable,
+    VersionConflict,
+    Work,
+    WorkKey,
+)
+from a2a_handoff.registry import Registry
+
+#: Wakes those who follow the whole log.
+LOG_TOPIC = "log"
+
+_CACHED = 16_384
+_CONFLICTS = 50
+
+
+def inbox_topic(tenant: str, agent_id: str) -> str:
+    """Wakes the agent that waits for offers."""
+    return f"inbox:{tenant}:{agent_id}"
+
+
+Decide = Callable[[Handoff], Sequence[Command]]
+
+
+class Ledger:
+    """Writes handoffs to the store and tells the rest of the process."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        notifier: Notifier,
+        recorder: Recorder,
+        clock: Clock,
+        feed: Feed,
+    ) -> None:
+        self.store = store
+        self._registry = registry
+        self._notifier = notifier
+        self._recorder = recorder
+        self._clock = clock
+        self._feed = feed
+        self._known: OrderedDict[str, Handoff] = OrderedDict()
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        self.on_work: Callable[[Sequence[Work]], None] = lambda _works: None
+        """Set by the dispatcher: takes the work that a commit claimed."""
+        self.on_over: Callable[[str], None] = lambda _handoff_id: None
+        """Set by the dispatcher: an attempt is over, whoever talks to its agent may stop."""
+
+    async def create(
+        self,
+        request: ev.Request,
+        *,
+        key: RequestKey | None = None,
+        alias: str = "",
+        attach: ev.AttachChild | None = None,
+    ) -> Handoff:
+        """Store a new handoff, and in the same commit that its parent has a child.
+
+        Raises ``HandoffError`` if a guard refuses it, ``DuplicateRequest`` and ``ChainTaken``;
+        nothing is stored then.
+        """
+        if request.parent is None or attach is None:
+            return await self._create(request, key, alias, None)
+        async with self._lock(request.parent.handoff_id):
+            return await self._create(request, key, alias, attach)
+
+    async def _create(
+        self, request: ev.Request, key: RequestKey | None, alias: str, attach: ev.AttachChild | None
+    ) -> Handoff:
+        for _ in range(_CONFLICTS):
+            now = self._clock.now()
+            steps = decide_all(None, (request,), now)
+            writes = [self._write(None, steps)]
+            befores: list[Handoff | None] = [None]
+            if attach is not None and request.parent is not None:
+                parent = await self._current(request.parent.handoff_id)
+                writes.append(self._write(parent, decide_all(parent, (attach,), now)))
+                befores.append(parent)
+            commit = Commit(writes=tuple(writes), now=now, request_key=key, alias=alias)
+            try:
+                return await self._commit(commit, befores)
+            except VersionConflict:
+                if request.parent is not None:
+                    self._known.pop(request.parent.handoff_id, None)
+        raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
+
+    async def change(self, handoff_id: str, decide: Decide, *, settled: tuple[WorkKey, ...] = ()) -> Handoff:
+        """Decide on the newest state, and commit. ``settled`` work is done with the same commit.
+
+        ``decide`` may be called again if another replica was faster. Raises what the machine raises.
+        """
+        async with self._lock(handoff_id):
+            for _ in range(_CONFLICTS):
+                before = await self._current(handoff_id)
+                now = self._clock.now()
+                steps = decide_all(before, decide(before), now)
+                if not steps:
+                    if settled:
+                        await self.settle(*settled)
+                    return before
+                try:
+                    return await self._commit_change(before, steps, settled, now)
+                except VersionConflict:
+                    self._known.pop(handoff_id, None)
+                    self._feed.forget(handoff_id)
+        raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
+
+    async def settle(self, *keys: WorkKey) -> None:
+        """Work that is done and changed nothing."""
+        await self.store.commit(Commit(writes=(), now=self._clock.now(), settled=keys))
+
+    async def _commit_change(
+        self,
+        before: Handoff,
+        steps: list[tuple[Event, Handoff]],
+        settled: tuple[WorkKey, ...],
+        now: float,
+    ) -> Handoff:
+        write = self._write(before, steps)
+        parent_ref = before.parent
+        takes_over = (
+            parent_ref is not None
+            and parent_ref.mode is Mode.TRANSFER
+            and any(isinstance(event, ev.HandoffAcknowledged) for event, _ in steps)
+        )
+        if not takes_over or parent_ref is None:
+            return await self._commit(Commit(writes=(write,), now=now, settled=settled), [before])
+        # The child's ACK and the end of the parent's part are one commit: one owner at any time.
+        async with self._lock(parent_ref.handoff_id):
+            parent = await self._current(parent_ref.handoff_id)
+            writes, befores = [write], [before]
+            try:
+                switch = decide_all(parent, (ev.ChildTookOver(child_id=before.id),), now)
+            except HandoffError:
+                switch = []  # the parent has ended; the end of it cancels this child
+            if switch:
+                writes.append(self._write(parent, switch))
+                befores.append(parent)
+            try:
+                return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), [*befores])
+            except VersionConflict:
+                self._known.pop(parent_ref.handoff_id, None)
+                raise
+
+    @staticmethod
+    def _write(before: Handoff | None, steps: list[tuple[Event, Handoff]]) -> HandoffWrite:
+        actions = [action for event, after in steps for action in actions_for(event, after)]
+        return HandoffWrite(
+            handoff=steps[-1][1],
+            events=tuple(event for event, _ in steps),
+            expected_version=0 if before is None else before.version,
+            actions=tuple(actions),
+        )
+
+    async def _commit(self, commit: Commit, befores: Sequence[Handoff | None]) -> Handoff:
+        """Write, then tell. The state of the first write is given back."""
+        try:
+            committed = await self.store.commit(commit)
+        except StoreUnavailable as error:
+            raise HandoffError(
+                Code.UNAVAILABLE,
+                "The broker cannot write now; nothing was changed. Try again.",
+                retry_after_s=1.0,
+            ) from error
+        self._tell(commit, committed, befores)
+        return commit.writes[0].handoff
+
+    def _tell(self, commit: Commit, committed: Committed, befores: Sequence[Handoff | None]) -> None:
+        self._feed.add(committed.recorded)
+        for before, write in zip(befores, commit.writes, strict=True):
+            after = write.handoff
+            self._remember(after)
+            self._recorder.record(
+                Change(
+                    before=before,
+                    after=after,
+                    recorded=tuple(r for r in committed.recorded if r.handoff_id == after.id),
+                    new_chain=after.id in committed.new_chains,
+                )
+            )
+            for event in write.events:
+                self._tell_registry(after, event)
+            self._notifier.publish(after.id)
+            if before is not None and before.holder and after.holder != before.holder:
+                self.on_over(after.id)
+        self._notifier.publish(LOG_TOPIC)
+        if committed.claimed:
+            self.on_work(committed.claimed)
+
+    def _tell_registry(self, h: Handoff, event: Event) -> None:
+        match event:
+            case ev.HandoffOffered(agent_id=agent_id, readiness=readiness):
+                self._registry.note_offered(h.tenant, agent_id)
+                if readiness in (Readiness.PULL, Readiness.PERSON):
+                    self._notifier.publish(inbox_topic(h.tenant, agent_id))
+            case ev.RedeliveryScheduled() if h.holder:
+                self._notifier.publish(inbox_topic(h.tenant, h.holder))
+            case ev.HandoffAcknowledged(agent_id=agent_id, at=at):
+                offered_at = h.attempts[-1].offered_at
+                self._registry.note_acknowledged(h.tenant, agent_id, response_s=at - offered_at)
+            case ev.AttemptEnded(agent_id=agent_id, outcome=outcome):
+                self._registry.note_ended(h.tenant, agent_id, outcome)
+            case (
+                ev.HandedOff()
+                | ev.HandoffCompleted()
+                | ev.HandoffFailed()
+                | ev.HandoffCanceled()
+                | ev.HandoffExpired()
+            ):
+                last = h.attempt
+                if last is not None and last.outcome is None:
+                    failed = h.outcome if h.state is State.FAILED else None
+                    self._registry.note_ended(h.tenant, last.agent_id, failed)
+            case _:
+                pass
+
+    async def _current(self, handoff_id: str) -> Handoff:
+        known = self._known.get(handoff_id)
+        if known is not None:
+            return known
+        handoff = await self.store.load_handoff(handoff_id)
+        if handoff is None:
+            raise HandoffError(Code.TASK_NOT_FOUND)
+        return handoff
+
+    def _remember(self, handoff: Handoff) -> None:
+        if handoff.state.terminal:
+            self._known.pop(handoff.id, None)
+            return
+        self._known[handoff.id] = handoff
+        self._known.move_to_end(handoff.id)
+        while len(self._known) > _CACHED:
+            self._known.popitem(last=False)
+
+    @asynccontextmanager
+    async def _lock(self, handoff_id: str) -> AsyncGenerator[None]:
+        """One change at a time. Order of nesting: a child before its parent, never the other way."""
+        lock, users = self._locks.setdefault(handoff_id, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                self._locks.pop(handoff_id, None)

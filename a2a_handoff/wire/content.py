@@ -1,0 +1,38 @@
+"""Whether two requests say the same.
+
+Duty: tell a repeat of a request from another one under the same id. Key order, white space and the trace
+headers do not count: a retry has other spans and may be written by another JSON library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI
+
+_DECODE = msgspec.json.Decoder().decode
+
+
+def digest_of(message: bytes, metadata: bytes) -> str:
+    """A quick fingerprint of the bytes as they came. Equal fingerprints are equal content."""
+    return hashlib.sha256(message + b"\0" + metadata).hexdigest()
+
+
+def same_content(message: bytes, metadata: bytes, other_message: bytes, other_metadata: bytes) -> bool:
+    """Whether two requests have the same content, however they are written."""
+    return _content(message, metadata) == _content(other_message, other_metadata)
+
+
+def _content(message: bytes, metadata: bytes) -> tuple[Any, Any]:
+    said: Any = _DECODE(message)
+    beside: Any = _DECODE(metadata) if metadata else {}
+    for holder in (said.get("metadata") if isinstance(said, dict) else None, beside):
+        if isinstance(holder, dict):
+            for name in (CONTEXT_KEY, EXTENSION_URI):
+                package = holder.get(name)
+                if isinstance(package, dict):
+                    package.pop("traceparent", None)
+    return said, beside

@@ -38,7 +38,7 @@ from a2a_handoff.core.context import (
     segments,
 )
 from a2a_handoff.core.errors import Code, HandoffError, Violation
-from a2a_handoff.core.text import clip, sentence_ends
+from a2a_handoff.core.text import SENTENCE_MARKS, clip, sentence_ends
 
 #: More sentences than this in the newest segment earn a warning.
 SENTENCES_ADVISED = 10
@@ -238,6 +238,8 @@ def _cut_segment(own: str, room: int, count: Count) -> tuple[str, Dropped | None
 
 
 def _advice(own: str) -> tuple[str, ...]:
+    if sum(map(own.count, SENTENCE_MARKS)) <= SENTENCES_ADVISED:
+        return ()
     found = len(sentence_ends(own))
     if found <= SENTENCES_ADVISED:
         return ()

@@ -70,10 +70,13 @@ class Profile(StrEnum):
 class Limits:
     """The most that each part of a package may take; over it the package is refused.
 
-    ``deadline_s`` is an exception: a later deadline is brought forward, with a warning.
+    ``summary_bytes`` bounds the joined summary of all hops, ``summary_and_facts_bytes`` its newest
+    segment together with the facts. ``deadline_s`` is an exception: a later deadline is brought
+    forward, with a warning.
     """
 
     intent_bytes: int = 8_192
+    summary_bytes: int = 262_144
     summary_and_facts_bytes: int = 65_536
     task_progress_bytes: int = 16_384
     user_preferences_bytes: int = 16_384
@@ -215,7 +218,7 @@ def join_summaries(existing: str, segment: str) -> str:
     return f"{existing}{HOP_SEPARATOR}{segment}"
 
 
-def accumulate(existing: str, received: str, *, delivered: str = "") -> str:
+def joined_summary(existing: str, received: str, *, delivered: str = "") -> str:
     """The summary of a later hop, whether its sender sent all of it or its own segment alone.
 
     ``existing`` is the parent's joined summary as it was stored, ``delivered`` what of it the sender

@@ -22,6 +22,9 @@ _FORBIDDEN_IN_NAMES = re.compile(
 # White space and characters that show nothing: a text of these alone is blank.
 _INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2800\u3164\ufeff"
 
+#: What can end a sentence; a text with few of these has few sentences.
+SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u061f\u0964\n"
+
 # Possessive, and begun only where a run of marks begins: linear even for 64 KiB of dots.
 _SENTENCE_END = re.compile(
     "(?<![.!?\u2026])[.!?\u2026]++[\"'\u00bb\u201d\u2019)\\]]*+(?=\\s|\\Z)"
@@ -41,7 +44,7 @@ def name_fault(text: str, *, chars_max: int = NAME_CHARS_MAX) -> str:
     """
     if len(text) > chars_max:
         return f"is longer than {chars_max} characters"
-    if _FORBIDDEN_IN_NAMES.search(text):
+    if not text.isprintable() and _FORBIDDEN_IN_NAMES.search(text):
         return "contains a control character"
     if text != text.strip():
         return "begins or ends with white space"

@@ -20,45 +20,43 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from a2a_handoff.core.context import Reason, Signals
+from a2a_handoff.core.context import Reason, Requirements, Signals
 
 RISK_OVER = 7.0
 COMPLEXITY_OVER = 8.0
 SENTIMENT_UNDER = 0.3
 COMPLETION_ENOUGH = 0.8
 
-#: ``Advice.detail`` of the two ways to advise against a handoff.
+#: ``Advice.reason`` if the sender said itself that it can finish the task.
 NOT_NEEDED = "handoff_not_needed"
-NO_TRIGGER = "no_trigger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """``reason`` is set if ``handoff`` is. ``detail`` says what decided, in a few words."""
+    """``reason`` is a ``Reason`` if ``handoff`` is true, else ``handoff_not_needed`` or empty.
+
+    ``detail`` says what decided, in a few words fit to be shown.
+    """
 
     handoff: bool
-    reason: Reason | None = None
-    detail: str = NO_TRIGGER
-
-    @property
-    def not_needed(self) -> bool:
-        """The sender said itself that it can finish the task."""
-        return self.detail == NOT_NEEDED
+    reason: str = ""
+    detail: str = "no trigger holds"
 
 
 def should_handoff(
     *,
-    required: Collection[str] = (),
-    capabilities: Collection[str] = (),
+    requirements: Requirements | None = None,
     signals: Signals | None = None,
+    capabilities: Collection[str] = (),
     in_flight: int = 0,
-    max_in_flight: int | None = None,
+    max_concurrency: int | None = None,
 ) -> Advice:
-    """Advise an agent that has ``capabilities`` on a task that requires ``required``.
+    """Advise an agent that has ``capabilities`` on a task with ``requirements``.
 
-    ``max_in_flight`` ``None`` means no limit. The first rule that holds decides.
+    ``max_concurrency`` ``None`` means no limit. The first rule that holds decides.
     """
     signals = signals or Signals()
+    required = requirements.capabilities if requirements else ()
     if missing := [name for name in required if name not in capabilities]:
         return _yes(Reason.CAPABILITY_BOUNDARY, f"missing: {', '.join(missing)}")
     for name, value, over in (
@@ -70,13 +68,17 @@ def should_handoff(
     sentiment = signals.sentiment_score
     if sentiment is not None and sentiment < SENTIMENT_UNDER:
         return _yes(Reason.ESCALATION, f"sentiment_score {sentiment:g} is under {SENTIMENT_UNDER:g}")
-    if max_in_flight is not None and in_flight >= max_in_flight:
-        return _yes(Reason.LOAD_BALANCING, f"{in_flight} in flight, {max_in_flight} allowed")
+    if max_concurrency is not None and in_flight >= max_concurrency:
+        return _yes(Reason.LOAD_BALANCING, f"{in_flight} in flight, {max_concurrency} allowed")
     completion = signals.completion_estimate
     if completion is None or math.isnan(completion):
         return Advice(handoff=False)
     if completion >= COMPLETION_ENOUGH:
-        return Advice(handoff=False, detail=NOT_NEEDED)
+        return Advice(
+            handoff=False,
+            reason=NOT_NEEDED,
+            detail=f"completion_estimate {completion:g} is at least {COMPLETION_ENOUGH:g}",
+        )
     return _yes(Reason.SPECIALIZATION, f"completion_estimate {completion:g} is under {COMPLETION_ENOUGH:g}")
 
 
@@ -87,7 +89,7 @@ def advise_task(task: Mapping[str, Any], agent_caps: Collection[str]) -> tuple[b
     not measured.
     """
     advice = should_handoff(
-        required=task.get("required_capabilities") or (),
+        requirements=Requirements(capabilities=tuple(task.get("required_capabilities") or ())),
         capabilities=agent_caps,
         signals=Signals(
             risk_level=_number(task.get("risk_level")),
@@ -96,7 +98,7 @@ def advise_task(task: Mapping[str, Any], agent_caps: Collection[str]) -> tuple[b
             completion_estimate=_number(task.get("completion_estimate")),
         ),
     )
-    return advice.handoff, advice.reason
+    return advice.handoff, Reason(advice.reason) if advice.handoff else None
 
 
 def _yes(reason: Reason, detail: str) -> Advice:

@@ -1,13 +1,17 @@
 """What the broker knows of an agent, as far as matching and delivery need it.
 
-Duty: the record of an agent, the capabilities that a platform implies, presence rules.
+Duty: the record of an agent, when two names are the same, the capabilities that a platform implies,
+the rules of presence and of the circuit breaker.
 Not here: reading cards (``wire.cards``), registering and expiring (``registry``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Role(StrEnum):
@@ -150,6 +154,56 @@ class AgentView:
     last_heard_at: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What somebody says of an agent when registering it. Empty and ``None``: nothing said.
+
+    What is said here goes over what the card says, and that over the defaults of the platform.
+    ``card`` is raw JSON; ``card_url`` is where to fetch it. With neither, the agent is a pull agent.
+    """
+
+    agent_id: str = ""
+    platform: str = ""
+    workspace: str = ""
+    role: Role | None = None
+    instance_id: str = ""
+    session_number: int = 0
+    capabilities: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    domains: tuple[str, ...] = ()
+    max_concurrency: int | None = None
+    token_budget: int | None = None
+    lease_s: float | None = None
+    card: bytes = b""
+    card_url: str = ""
+    metadata: bytes = b"{}"
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8192)
+def fold(name: str) -> str:
+    """The form in which names are compared: ids, skills, capabilities, tags, domains, platforms.
+
+    Two spellings are one name if they are canonical caseless matches (Unicode 3.13, D145), blanks
+    around them aside. Nothing fuzzy: ``adhesif`` is another name than ``adhésif``.
+    """
+    name = name.strip()
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
+
+
+@lru_cache(maxsize=8192)
+def skeleton(name: str) -> str:
+    """What is left of a name without accents, case and punctuation: only to *suggest* other names."""
+    decomposed = unicodedata.normalize("NFKD", name).casefold()
+    return "".join(char for char in decomposed if char.isalnum())
+
+
+# --- capabilities --------------------------------------------------------------------------------
+
+
 #: Capabilities that a platform implies; what an agent declares itself goes over them.
 PLATFORM_CAPABILITIES: dict[str, frozenset[str]] = {
     "cowork": frozenset({"canBrowse", "canTestUI"}),
@@ -159,12 +213,60 @@ PLATFORM_CAPABILITIES: dict[str, frozenset[str]] = {
 }
 
 
-def effective_capabilities(platform: str, declared: dict[str, bool]) -> frozenset[str]:
+def effective_capabilities(platform: str, declared: Mapping[str, bool]) -> frozenset[str]:
     """The platform's defaults, with what the agent declares switched on or off over them."""
-    effective = set(PLATFORM_CAPABILITIES.get(platform, frozenset()))
+    effective = {fold(name): name for name in PLATFORM_CAPABILITIES.get(fold(platform), ())}
     for name, has in declared.items():
         if has:
-            effective.add(name)
+            effective[fold(name)] = name
         else:
-            effective.discard(name)
-    return frozenset(effective)
+            effective.pop(fold(name), None)
+    return frozenset(effective.values())
+
+
+# --- presence ------------------------------------------------------------------------------------
+
+#: A pull agent is present for this long after its last call (it should call every 5 s).
+PRESENCE_WINDOW_S = 20.0
+
+#: A push agent not heard from for this long is probed before work is sent to it.
+HEARD_WINDOW_S = 5.0
+
+#: The share of the newest sample in a smoothed response time.
+RESPONSE_WEIGHT = 0.2
+
+
+def smoothed(old: float | None, sample: float) -> float:
+    """The exponentially weighted mean after one more sample; the first one stands as it is."""
+    return sample if old is None else old + RESPONSE_WEIGHT * (sample - old)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """Keeps work away from an agent that does not answer.
+
+    Opens after ``opens_after`` failures in a row, without success between. After ``half_open_s``
+    one trial is let through; while that one runs (at most ``half_open_s``) the breaker is open to
+    all others. A success closes it, a failure opens it again. Times are epoch seconds.
+    """
+
+    opens_after: int = 2
+    half_open_s: float = 15.0
+    failures: int = 0
+    tried_at: float = 0.0
+
+    def open_at(self, now: float) -> bool:
+        """Whether work is kept away at ``now``."""
+        return self.failures >= self.opens_after and now < self.tried_at + self.half_open_s
+
+    def offered(self, now: float) -> Breaker:
+        """Work was sent: if the breaker had opened, this is the trial."""
+        return replace(self, tried_at=now) if self.failures >= self.opens_after else self
+
+    def failed(self, now: float) -> Breaker:
+        """The agent did not answer."""
+        return replace(self, failures=self.failures + 1, tried_at=now)
+
+    def succeeded(self) -> Breaker:
+        """The agent answered."""
+        return replace(self, failures=0, tried_at=0.0) if self.failures else self

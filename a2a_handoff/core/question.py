@@ -1,0 +1,191 @@
+"""What is asked of the roster, and whether an agent has it.
+
+Duty: the question of a handoff, its requirements as facets, and what an agent lacks of them.
+Not here: who may be asked and in which order (``matching``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from a2a_handoff.core.agents import Role, fold
+from a2a_handoff.core.context import HandoffContext, Requirements, Signals
+from a2a_handoff.core.errors import Violation
+from a2a_handoff.core.roster import Entry, Facet, Kind, media_type
+
+#: Words for what an agent is, and the capability that they mean.
+AGENT_TYPES = {"browser": "canBrowse", "code": "canEditFiles"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of the roster.
+
+    ``workspace`` empty means every workspace of the tenant. ``path`` are the agents that had the task
+    before. ``context`` feeds the routing rules; ``None`` or ``synthesized`` means that the sender sent
+    none. ``part_modes`` are the media types of the message, ``accepted_output_modes`` what the caller
+    can read, ``extensions`` what the caller speaks. ``tried`` agents were asked before and are not
+    asked again. ``spread`` (an id of the handoff, say) decides between agents that are equal.
+    """
+
+    tenant: str
+    workspace: str = ""
+    sender: str = ""
+    path: tuple[str, ...] = ()
+    target_agent: str = ""
+    fallback: tuple[str, ...] = ()
+    requirements: Requirements = field(default_factory=Requirements)
+    signals: Signals = field(default_factory=Signals)
+    context: HandoffContext | None = None
+    synthesized: bool = False
+    part_modes: tuple[str, ...] = ()
+    accepted_output_modes: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    spread: str = ""
+
+
+# --- what is asked -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Requirements as facets, all of which an agent must have.
+
+    ``shown`` are their names as the sender wrote them. ``tags`` rank; if nothing else is asked for,
+    one of them must be there.
+    """
+
+    facets: tuple[Facet, ...]
+    shown: dict[Facet, str]
+    tags: tuple[Facet, ...]
+    skill: str
+    input_modes: tuple[str, ...]
+    output_modes: tuple[str, ...]
+
+    @property
+    def evidence(self) -> bool:
+        """Whether the facets alone are a reason to choose an agent."""
+        return any(map(is_evidence, self.facets))
+
+    def name(self, facet: Facet) -> str:
+        """A facet as an explanation names it: ``capability canBrowse``."""
+        return f"{facet.kind.value} {self.shown[facet]}"
+
+
+def is_evidence(facet: Facet) -> bool:
+    """Whether to have it is a reason to be chosen: to be an agent of the workspace is none."""
+    return facet.kind not in (Kind.ROLE, Kind.WORKSPACE)
+
+
+def ask_of(requirements: Requirements, workspace: str, *, any_role: bool = False) -> Ask:
+    """Requirements within a workspace (empty: any). ``any_role``: people and supervisors too."""
+    facets: dict[Facet, str] = {}
+    if not any_role:
+        facets[Facet(Kind.ROLE, Role.AGENT.value)] = Role.AGENT.value
+    if workspace:
+        facets[Facet(Kind.WORKSPACE, workspace)] = workspace
+    for name in requirements.capabilities:
+        facets[Facet(Kind.CAPABILITY, fold(name))] = name
+    for kind, name in (
+        (Kind.SKILL, requirements.skill),
+        (Kind.DOMAIN, requirements.domain),
+        (Kind.PLATFORM, requirements.platform),
+    ):
+        if name:
+            facets[Facet(kind, fold(name))] = name
+    tags = {Facet(Kind.TAG, fold(name)): name for name in requirements.tags}
+    return Ask(
+        facets=tuple(facets),
+        shown={**facets, **tags},
+        tags=tuple(tags),
+        skill=fold(requirements.skill),
+        input_modes=requirements.input_modes,
+        output_modes=requirements.output_modes,
+    )
+
+
+def blanks(requirements: Requirements) -> tuple[Violation, ...]:
+    """Names that are there and empty: they ask for nothing and must not match everybody."""
+    lists = {
+        "capabilities": requirements.capabilities,
+        "tags": requirements.tags,
+        "input_modes": requirements.input_modes,
+        "output_modes": requirements.output_modes,
+    }
+    return tuple(
+        Violation(f"requirements.{name}[{index}]", "is empty")
+        for name, items in lists.items()
+        for index, item in enumerate(items)
+        if not item.strip()
+    )
+
+
+def joined(asked: Requirements, ruled: Requirements) -> Requirements:
+    """What the sender asks for and what a rule adds to it; the sender's own word goes first."""
+    return Requirements(
+        agent_type=asked.agent_type or ruled.agent_type,
+        capabilities=(*asked.capabilities, *ruled.capabilities),
+        skill=asked.skill or ruled.skill,
+        domain=asked.domain or ruled.domain,
+        tags=(*asked.tags, *ruled.tags),
+        platform=asked.platform or ruled.platform,
+        input_modes=(*asked.input_modes, *ruled.input_modes),
+        output_modes=(*asked.output_modes, *ruled.output_modes),
+    )
+
+
+# --- what an agent has ---------------------------------------------------------------------------
+
+
+def lacking(entry: Entry, ask: Ask) -> str:
+    """What an agent lacks of what is asked for; empty if nothing."""
+    missing = [facet for facet in ask.facets if facet not in entry.facets]
+    if not missing:
+        if ask.evidence or not ask.tags or any(tag in entry.facets for tag in ask.tags):
+            return ""
+        return f"has none of the tags {', '.join(ask.shown[tag] for tag in ask.tags)}"
+    if missing[0].kind is Kind.ROLE:
+        return f"is a {entry.agent.role.value}: escalations go there"
+    if missing[0].kind is Kind.WORKSPACE:
+        return f"is in workspace {entry.agent.workspace}, not {ask.shown[missing[0]]}"
+    return f"lacks {', '.join(ask.name(facet) for facet in missing)}"
+
+
+# --- media types ---------------------------------------------------------------------------------
+
+
+def _takes(offered: frozenset[str], wanted: str) -> bool:
+    wanted = media_type(wanted)
+    kind = wanted.partition("/")[0]
+    return wanted in offered or "*/*" in offered or f"{kind}/*" in offered
+
+
+def mode_fault(entry: Entry, ask: Ask | None, question: Question) -> str:
+    """Why an agent cannot read the message or write what is wanted; empty if it can, or says nothing.
+
+    The modes of the skill that is asked for go over those of the card (A2A 1.0 section 4.4.5).
+    """
+    required_in = ask.input_modes if ask else ()
+    required_out = ask.output_modes if ask else ()
+    reads, writes = entry.reads, entry.writes
+    if ask and ask.skill in entry.skill_ids:
+        skills = [skill for skill in entry.agent.skills if fold(skill.id) == ask.skill]
+        reads = frozenset(media_type(mode) for skill in skills for mode in skill.input_modes) or reads
+        writes = frozenset(media_type(mode) for skill in skills for mode in skill.output_modes) or writes
+    if reads:
+        for mode in (*required_in, *question.part_modes):
+            if not _takes(reads, mode):
+                return f"does not take {mode}"
+    if writes:
+        for mode in required_out:
+            if not _takes(writes, mode):
+                return f"does not give {mode}"
+        wanted = frozenset(map(media_type, question.accepted_output_modes))
+        read = any(_takes(wanted, mode) for mode in writes) or any(_takes(writes, mode) for mode in wanted)
+        if wanted and not read:
+            return f"gives none of {', '.join(question.accepted_output_modes)}"
+    says = (reads or not required_in) and (writes or not required_out)
+    if ask and not ask.evidence and not ask.tags and not says:
+        return "does not say which media types it takes"
+    return ""

@@ -46,6 +46,11 @@ class LocalNotifier:
         for waiter in self._waiters.get(topic, ()):
             waiter.wake()
 
+    def wake_all(self) -> None:
+        """Wake everybody: something that concerns all has changed, such as that the process stops."""
+        for topic in list(self._waiters):
+            self.publish(topic)
+
     @contextmanager
     def listen(self, topic: str) -> Generator[_Waiter]:
         """Listen from now until the context ends."""

@@ -1,0 +1,153 @@
+"""Reading requests and writing answers, for the surfaces that stand on raw ASGI.
+
+Duty: bodies within their limit, headers, JSON answers, server-sent events.
+Sources: ASGI 3.0; WHATWG HTML section 9.2 (server-sent events).
+Not here: what is in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from a2a_handoff.core.errors import Code, HandoffError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_JSON = b"application/json"
+_KEEPALIVE = b": keep-alive\n\n"
+
+
+class ClientGone(Exception):
+    """The client closed its connection before it had sent its whole request."""
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """The headers by lower-case name. Of several with one name the first counts."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name, value)
+    return found
+
+
+def text_header(headers: dict[bytes, bytes], name: bytes) -> str:
+    """One header as text, empty if it is absent (RFC 9110 section 5.5: bytes above 127 are opaque)."""
+    return headers.get(name, b"").decode("latin-1")
+
+
+async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int) -> bytes:
+    """The whole body. Bytes are counted as they come, whatever Content-Length says.
+
+    Raises ``HandoffError`` (``payload_too_large``) and ``ClientGone``.
+    """
+    stated = headers.get(b"content-length", b"")
+    if stated.isdigit() and int(stated) > limit:
+        raise _too_large(limit)
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part: bytes = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> HandoffError:
+    return HandoffError(
+        Code.PAYLOAD_TOO_LARGE,
+        f"The body is larger than {limit} bytes; send less, or pass large content by URL.",
+        facts={"limit_bytes": str(limit)},
+    )
+
+
+async def answer(
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes = _JSON,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """One whole answer."""
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", content_type),
+                (b"content-length", b"%d" % len(body)),
+                *headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def stream(
+    receive: Receive,
+    send: Send,
+    events: AsyncGenerator[bytes | None],
+    *,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> bool:
+    """Server-sent events; ``None`` is a keep-alive comment. False if the client went away.
+
+    The generator is closed on every way out. A client that leaves is noticed at once, not at the next
+    event: ``send`` alone would not tell.
+    """
+    await send(
+        {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [
+                (b"content-type", b"text/event-stream; charset=utf-8"),
+                (b"cache-control", b"no-cache"),
+                (b"x-accel-buffering", b"no"),
+                *headers,
+            ],
+        }
+    )
+    writing = asyncio.ensure_future(_write(send, events))
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((writing, gone), return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
+            writing.result()
+            return True
+        return False
+    finally:
+        for task in (writing, gone):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await events.aclose()
+
+
+async def _write(send: Send, events: AsyncGenerator[bytes | None]) -> None:
+    async for event in events:
+        body = _KEEPALIVE if event is None else event
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

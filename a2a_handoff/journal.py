@@ -89,11 +89,18 @@ class Journal:
 
     async def view(self, handoff: Handoff) -> TaskView:
         """The A2A task of a handoff: its own log, continued by that of the leaf."""
-        own = fold(handoff, [r.event for r in await self.log(handoff.id)])
-        if not handoff.leaf_id:
-            return own
-        leaf = await self.load(handoff.leaf_id)
-        return own.continued_by(await self.view(leaf))
+        view, _ = await self.look(handoff)
+        return view
+
+    async def look(self, handoff: Handoff) -> tuple[TaskView, dict[str, int]]:
+        """The task as ``view`` gives it, and up to which version of which handoff it was read."""
+        log = await self.log(handoff.id)
+        view = fold(handoff, [r.event for r in log if r.seq <= handoff.version])
+        read = {handoff.id: handoff.version}
+        if handoff.leaf_id:
+            leaf, leaf_read = await self.look(await self.load(handoff.leaf_id))
+            return view.continued_by(leaf), read | leaf_read
+        return view, read
 
     async def follow(self, handoff_id: str, *, quiet_s: float = 3600.0) -> AsyncGenerator[Step | None]:
         """Every event of a handoff from its first on, then those to come, until its end.

@@ -1,0 +1,236 @@
+"""The scenes of the demo: what is asked, and what must have happened.
+
+Duty: send real tasks through the broker's public A2A endpoint, and check the answers.
+Rule: a scene proves what it shows from the broker's own record, or raises ``Missed``.
+Not here: processes (``processes``), looks (``show``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from a2a_handoff.demo.show import Json, Show
+from a2a_handoff.kit.client import BrokerClient, Step
+
+SENDER = "demo-user"
+
+_SCENE_WAIT_S = 30.0
+_TAIL_WAIT_S = 3.0
+_ENDS = frozenset({"completed", "returned", "failed", "expired", "canceled"})
+
+
+class Missed(Exception):
+    """A step that did not happen. The message says which."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """The broker as the demo uses it, and what came of the scene's task."""
+
+    broker: BrokerClient
+    show: Show
+    correlation_id: str = ""
+    steps: list[Step] = field(default_factory=list[Step])
+    chain: dict[str, Any] = field(default_factory=dict[str, Any])
+    over: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+
+    async def play(self, title: str, text: str, **context: Any) -> None:
+        """Send one task, show all that happens, and fetch the chain when it is over."""
+        self.correlation_id = str(uuid.uuid4())
+        self.steps = []
+        self.show.scene(title, text)
+        package = {
+            "correlation_id": self.correlation_id,
+            "conversation_summary": f"The user wrote: {text}",
+            "user_intent": text,
+            "key_facts": {},
+            "user_preferences": {"language": "en"},
+            **context,
+        }
+        async with asyncio.timeout(_SCENE_WAIT_S):
+            async with contextlib.aclosing(self.broker.stream(text, package)) as steps:
+                async for step in steps:
+                    self.steps.append(step)
+                    self._tell(step)
+            await self._tail_caught_up()
+            self.chain = await self.broker.chain(self.correlation_id)
+
+    def prove(self, happened: object, what: str) -> None:
+        """``what`` happened, or the scene failed."""
+        if not happened:
+            raise Missed(what)
+        self.show.proven(what)
+
+    @property
+    def state(self) -> str:
+        """The state of the task as the caller saw it last."""
+        return next((step.state for step in reversed(self.steps) if step.state), "")
+
+    @property
+    def events(self) -> set[str]:
+        """The system events that the caller was sent."""
+        return {str(step.event["event"]) for step in self.steps if step.event}
+
+    @property
+    def handoffs(self) -> list[dict[str, Any]]:
+        """The handoffs of the chain, oldest first."""
+        return self.chain["handoffs"]
+
+    @property
+    def holders(self) -> list[str]:
+        """Who held the task, in order."""
+        return [str(handoff["assigned_to"]) for handoff in self.handoffs]
+
+    def attempts(self) -> list[tuple[str, str | None]]:
+        """Agent and outcome of every attempt of the first handoff."""
+        return [(attempt["agent_id"], attempt["outcome"]) for attempt in self.handoffs[0]["attempts"]]
+
+    def artifact(self, name: str) -> str:
+        """The text of an artifact, put together of its chunks."""
+        return "".join(step.text for step in self.steps if step.artifact_name == name)
+
+    def _tell(self, step: Step) -> None:
+        if step.artifact_id:
+            self.show.said(f"» {step.artifact_name}", step.text)
+        elif step.event:
+            return  # the tail of the log tells the same
+        elif not step.raw.get("task"):
+            self.show.said("»", step.text)
+
+    async def _tail_caught_up(self) -> None:
+        """Wait until the tail has shown the end of the task too."""
+        task_id = next(step.task_id for step in self.steps if step.task_id)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TAIL_WAIT_S):
+                while await self.over.get() != task_id:
+                    pass
+
+    async def tail(self) -> None:
+        """Show the broker's events as they are committed, until canceled."""
+        async with (
+            httpx.AsyncClient(timeout=None, trust_env=False) as http,  # noqa: S113 - a tail has no end
+            http.stream("GET", f"{self.broker.url}/api/events") as answer,
+        ):
+            answer.raise_for_status()
+            async for event in _events(answer):
+                self.show.event(event)
+                if str(event["type"]).rpartition("_")[2] in _ENDS:
+                    self.over.put_nowait(str(event["subject"]))
+
+
+async def _events(answer: httpx.Response) -> AsyncGenerator[Json, None]:
+    async for line in answer.aiter_lines():
+        if line.startswith("data:"):
+            event: dict[str, Any] = json.loads(line.removeprefix("data:"))
+            yield event
+
+
+# --- the scenes ----------------------------------------------------------------------------------
+
+
+async def chain_of_three(stage: Stage) -> None:
+    """A hands on to B, B hands on to C; the caller sees one task and one stream."""
+    await stage.play(
+        "A chain: triage finds billing, billing finds the code editor",
+        "Invoice INV-2041 of March has the wrong VAT, please mend the template.",
+        target_agent="triage-agent",
+    )
+    stage.prove(stage.state == "COMPLETED", "the caller's one task is completed")
+    stage.prove(
+        stage.holders == ["triage-agent", "billing_agent", "code-editor"],
+        "triage-agent, billing_agent and code-editor held it in turn",
+    )
+    stage.prove(
+        [h["hop_count"] for h in stage.handoffs] == [1, 2, 3],
+        "hop count and path grew with each ACK, the correlation id stayed",
+    )
+    stage.prove(
+        stage.events >= {"handoff_started", "handoff_confirmed"},
+        "the caller was told of each transfer as it happened",
+    )
+    stage.prove("+  <td>" in stage.artifact("patch"), "the patch of the last agent came chunk by chunk")
+    stage.show.chain(stage.chain)
+
+
+async def fallback(stage: Stage) -> None:
+    """The first choice is down, the second is busy, the third takes it."""
+    await stage.play(
+        "Fallback: the specialist is down, the senior is busy",
+        "Please refund INV-1990.",
+        target_agent="arabic_specialist",
+        fallback=["senior_agent", "billing_agent"],
+        key_facts={"invoice": "INV-1990", "senior_busy": True},
+        user_preferences={"language": "ar"},
+    )
+    attempts = stage.attempts()
+    stage.prove(
+        attempts[0] == ("arabic_specialist", "target_unavailable"), "arabic_specialist did not answer"
+    )
+    stage.prove(attempts[1] == ("senior_agent", "target_rejected"), "senior_agent declined, with its reason")
+    stage.prove(attempts[2] == ("billing_agent", None), "billing_agent acknowledged and did it")
+    stage.prove(stage.state == "COMPLETED", "the task is completed; failed attempts cost no hop")
+    stage.prove(stage.handoffs[0]["hop_count"] == 1, "billing_agent is hop 1")
+    stage.show.chain(stage.chain)
+
+
+async def loop_refused(stage: Stage) -> None:
+    """An agent tries to hand the task back to an agent that had it."""
+    await stage.play(
+        "A loop is refused",
+        "I want a second opinion.",
+        target_agent="triage-agent",
+    )
+    last = stage.handoffs[-1]
+    stage.prove("second-opinion" in stage.holders, "second-opinion got the task and tried to hand it back")
+    stage.prove(
+        last["outcome"] == "cycle_detected", "the broker refused: triage-agent is already on the path"
+    )
+    stage.prove(stage.state == "REJECTED", "the task is with its sender again, not lost and not looping")
+    stage.show.chain(stage.chain)
+
+
+async def returned(stage: Stage) -> None:
+    """Nobody takes it: it goes back to its sender with every attempt and its reason."""
+    await stage.play(
+        "Return to sender: nobody takes it",
+        "Decide about the contract of ACME.",
+        target_agent="arabic_specialist",
+        fallback=["senior_agent"],
+        key_facts={"senior_busy": True},
+    )
+    stage.prove(stage.handoffs[0]["state"] == "returned", "the handoff is returned")
+    stage.prove(
+        [outcome for _, outcome in stage.attempts()] == ["target_unavailable", "target_rejected"],
+        "each attempt is listed with its reason",
+    )
+    stage.prove(stage.handoffs[0]["owner"] == "source", f"{SENDER} owns the task again")
+    stage.show.chain(stage.chain)
+
+
+async def browser(stage: Stage) -> None:
+    """A browser task goes to whoever can browse, whatever its platform."""
+    url = "https://status.example.com/"
+    await stage.play(
+        "By capability, not by platform: a browser task",
+        f"What does {url} say?",
+        requirements={"agent_type": "browser"},
+        key_facts={"url": url},
+    )
+    stage.prove(stage.holders == ["browser-agent"], "browser-agent got it, on platform external")
+    stage.prove(
+        stage.artifact("page-text").startswith("All systems operational"), "the text of the page came back"
+    )
+    stage.prove(stage.state == "COMPLETED", "the task is completed")
+
+
+Scene = Callable[[Stage], Awaitable[None]]
+
+SCENES: tuple[Scene, ...] = (chain_of_three, fallback, loop_refused, returned, browser)

@@ -9,23 +9,22 @@ Not here: writing them (``kit.directive``), what becomes of them (``core.machine
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
+import msgspec
 from msgspec import Raw
 
 from a2a_handoff.core.context import EXTENSION_URI, HandoffContext, Limits, Mode, Package
-from a2a_handoff.core.errors import Code, HandoffError, Violation
-from a2a_handoff.wire.context import read_context
-from a2a_handoff.wire.fields import Fields, members_of
+from a2a_handoff.core.errors import Violation
+from a2a_handoff.wire.context_reader import invalid, read_context
+from a2a_handoff.wire.fields import add_fault, check_names, members_of, read_record
 
 #: Longer reasons are cut: they are shown to people and kept with every attempt.
 REASON_CHARS = 500
 
 _PATH = f'metadata["{EXTENSION_URI}"]'
-_REASON_BYTES = 65_536
 _RECEIPT_BYTES = 262_144
 
 
@@ -42,8 +41,8 @@ class Verb(StrEnum):
 class Directive:
     """What a target said. ``verb`` is ``None`` if it sent a receipt alone.
 
-    ``offer_id`` belongs to ``ready`` and ``declined``, empty if the target did not repeat it;
-    ``reason`` to ``declined`` and ``release``, at most 500 characters. ``package`` is the next hop's,
+    ``offer_id`` is empty if the target did not repeat it; ``reason`` goes with ``declined`` and
+    ``release``, at most 500 characters. ``package`` is the next hop's,
     its mode set; ``handed_on`` the same as it came, evidence for the score. ``receipt`` is a JSON
     object, or empty.
     """
@@ -76,52 +75,60 @@ def read_directive(
     if not said:
         return None
     faults: list[Violation] = []
-    fields = Fields(said, _PATH, faults)
     given = [verb for verb in Verb if verb in said and bytes(said[verb]) != b"null"]
     for one, other in pairwise(given):
-        fields.fault(other, f"contradicts {one}; say one of them")
-    receipt = fields.raw_object("receipt", bytes_max=_RECEIPT_BYTES)
-    directive = Directive(receipt=receipt)
+        add_fault(faults, f"{_PATH}.{other}", f"contradicts {one}; say one of them")
+    directive = Directive(receipt=_receipt(said.get("receipt"), _PATH, faults))
     if given and not faults:
-        directive = _read(given[0], said, fields, receipt, now=now, parent=parent, limits=limits)
+        verb = given[0]
+        if verb is Verb.HANDOFF:
+            directive = _handed_on(said[verb], directive, now=now, parent=parent, limits=limits)
+        else:
+            directive = _answer(verb, said[verb], directive, faults)
     if faults:
-        raise HandoffError(
-            Code.INVALID_CONTEXT,
-            f"The agent's answer is wrong: {faults[0].field} {faults[0].description}.",
-            violations=tuple(faults),
-        )
+        raise invalid(faults)
     return directive if directive != Directive() else None
 
 
-def _read(
-    verb: Verb,
-    said: Mapping[str, Raw],
-    fields: Fields,
-    receipt: bytes,
-    *,
-    now: float,
-    parent: HandoffContext | None,
-    limits: Limits | None,
+def _handed_on(
+    raw: Raw, directive: Directive, *, now: float, parent: HandoffContext | None, limits: Limits | None
 ) -> Directive:
-    if verb is Verb.HANDOFF:
-        package = read_context(
-            said[verb], path=f"{_PATH}.{verb}", now=now, limits=limits or Limits(), parent=parent
-        )
-        options = replace(package.options, mode=package.options.mode or Mode.TRANSFER)
-        return Directive(
-            verb=verb,
-            package=replace(package, options=options),
-            handed_on=bytes(said[verb]),
-            receipt=receipt,
-        )
-    if verb is Verb.READY and bytes(said[verb]) in (b"true", b"false"):
-        return Directive(verb=verb if fields.flag(verb) else Verb.DECLINED, receipt=receipt)
-    inner = fields.object(verb)
-    if inner is None:
-        return Directive()
+    package = read_context(raw, path=f"{_PATH}.{Verb.HANDOFF}", now=now, limits=limits, parent=parent)
+    options = replace(package.options, mode=package.options.mode or Mode.TRANSFER)
+    return replace(
+        directive,
+        verb=Verb.HANDOFF,
+        package=replace(package, options=options),
+        handed_on=bytes(raw),
+    )
+
+
+class _Answer(msgspec.Struct):
+    """The members of ``ready``, ``declined`` and ``release``."""
+
+    offer_id: str = ""
+    reason: str = ""
+    receipt: Raw = Raw(b"")
+
+
+def _answer(verb: Verb, raw: Raw, directive: Directive, faults: list[Violation]) -> Directive:
+    if verb is Verb.READY and bytes(raw) in (b"true", b"false"):
+        return replace(directive, verb=verb if bytes(raw) == b"true" else Verb.DECLINED)
+    path = f"{_PATH}.{verb}"
+    answer = read_record(_Answer, raw, path, faults)
+    check_names(faults, f"{path}.offer_id", answer.offer_id)
     return Directive(
         verb=verb,
-        offer_id="" if verb is Verb.RELEASE else inner.name("offer_id"),
-        reason="" if verb is Verb.READY else inner.text("reason", bytes_max=_REASON_BYTES)[:REASON_CHARS],
-        receipt=inner.raw_object("receipt", bytes_max=_RECEIPT_BYTES) or receipt,
+        offer_id=answer.offer_id,
+        reason=answer.reason[:REASON_CHARS],
+        receipt=_receipt(answer.receipt, path, faults) or directive.receipt,
     )
+
+
+def _receipt(raw: Raw | None, path: str, faults: list[Violation]) -> bytes:
+    value = b"" if raw is None else bytes(raw)
+    if value in (b"", b"null"):
+        return b""
+    if not value.startswith(b"{") or len(value) > _RECEIPT_BYTES:
+        add_fault(faults, f"{path}.receipt", f"must be an object of at most {_RECEIPT_BYTES} bytes")
+    return value

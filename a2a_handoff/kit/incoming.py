@@ -18,9 +18,6 @@ from a2a_handoff.wire.context import DIRECTIVES
 
 Json = Mapping[str, Any]
 
-#: Members of our metadata that say something about a handoff and are no package.
-_NOTES = frozenset({*DIRECTIVES, "rescinded", "child"})
-
 _EXACT = 2**53
 
 
@@ -91,7 +88,7 @@ def read_incoming(message: Json, request_metadata: Json | None = None) -> Incomi
         if offer:
             return _typed(offer, offer=True)
         for package in (extension, _object(metadata.get(CONTEXT_KEY))):
-            if package.keys() - _NOTES:
+            if package.keys() - DIRECTIVES:
                 return _typed(package, offer=False)
     return None
 

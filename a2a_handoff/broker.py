@@ -18,7 +18,7 @@ from a2a_handoff.core.context import Mode, Package
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
-from a2a_handoff.intake import Call, Desk, Incoming
+from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.ports import (
@@ -78,16 +78,20 @@ class HandoffBroker:
             raise HandoffError(Code.UNAVAILABLE, "The broker is stopping; try another one.", retry_after_s=5)
         task_id = incoming.task_id
         if not task_id and incoming.alias:
-            sender = incoming.package.context.source_agent or principal.name or "anonymous"
-            task_id = await self._store.find_alias(principal.tenant, sender, incoming.alias) or ""
-            if task_id and await self._same_request(task_id, incoming):
-                return await self._replayed(task_id)
+            known = await self.aliased(principal, incoming.alias)
+            if known is not None and await self._same_request(known.id, incoming):
+                return await self._replayed(known.id)
+            task_id = known.id if known is not None else ""
         if task_id:
             return await self._continue(principal, task_id, incoming)
         intake = await self.desk.take(principal, incoming)
         try:
             handoff = await self._ledger.create(
-                intake.request, key=intake.key, alias=incoming.alias, attach=intake.attach
+                intake.request,
+                key=intake.key,
+                alias=incoming.alias,
+                alias_owner=principal.name or ANONYMOUS,
+                attach=intake.attach,
             )
         except DuplicateRequest as duplicate:
             if duplicate.digest != incoming.digest and not await self._same_request(
@@ -138,10 +142,15 @@ class HandoffBroker:
             raise HandoffError(Code.TASK_NOT_FOUND, f"There is no task {handoff_id[:64]!r} of yours.")
         return handoff
 
-    async def find(self, principal: Principal, sender: str, task_id: str) -> Handoff:
-        """As ``get``, for an id that may be one the client made itself."""
-        aliased = await self._store.find_alias(principal.tenant, sender, task_id)
-        return await self.get(principal, aliased or task_id)
+    async def aliased(self, principal: Principal, task_id: str) -> Handoff | None:
+        """The handoff behind a task id that the caller made itself (first generation)."""
+        owner = principal.name or ANONYMOUS
+        handoff_id = await self._store.find_alias(principal.tenant, owner, task_id)
+        return None if handoff_id is None else await self.get(principal, handoff_id)
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._clock.now()
 
     async def list(self, principal: Principal, query: HandoffQuery) -> HandoffPage:
         """A page of the caller's handoffs."""
@@ -178,7 +187,7 @@ class HandoffBroker:
     async def explain(self, principal: Principal, incoming: Incoming) -> ev.Resolution:
         """Who would get it, and why the others not, without doing it."""
         package = incoming.package
-        sender = package.context.source_agent or principal.name or "anonymous"
+        sender = package.context.source_agent or principal.name or ANONYMOUS
         return self.registry.resolve(
             self.desk.question(principal, sender, package, incoming, spread=incoming.message_id)
         )

@@ -87,6 +87,7 @@ class Ledger:
         *,
         key: RequestKey | None = None,
         alias: str = "",
+        alias_owner: str = "",
         attach: ev.AttachChild | None = None,
     ) -> Handoff:
         """Store a new handoff, and in the same commit that its parent has a child.
@@ -95,12 +96,16 @@ class Ledger:
         nothing is stored then.
         """
         if request.parent is None or attach is None:
-            return await self._create(request, key, alias, None)
+            return await self._create(request, key, (alias, alias_owner), None)
         async with self._lock(request.parent.handoff_id):
-            return await self._create(request, key, alias, attach)
+            return await self._create(request, key, (alias, alias_owner), attach)
 
     async def _create(
-        self, request: ev.Request, key: RequestKey | None, alias: str, attach: ev.AttachChild | None
+        self,
+        request: ev.Request,
+        key: RequestKey | None,
+        alias: tuple[str, str],
+        attach: ev.AttachChild | None,
     ) -> Handoff:
         for _ in range(_CONFLICTS):
             now = self._clock.now()
@@ -111,7 +116,9 @@ class Ledger:
                 parent = await self._current(request.parent.handoff_id)
                 writes.append(self._write(parent, decide_all(parent, (attach,), now)))
                 befores.append(parent)
-            commit = Commit(writes=tuple(writes), now=now, request_key=key, alias=alias)
+            commit = Commit(
+                writes=tuple(writes), now=now, request_key=key, alias=alias[0], alias_owner=alias[1]
+            )
             try:
                 return await self._commit(commit, befores)
             except VersionConflict:

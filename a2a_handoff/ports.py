@@ -101,7 +101,7 @@ class Commit:
 
     ``settled`` are work items that are done: they are deleted. New work of the writes that is due
     now is claimed by this replica in the same transaction and comes back in ``Committed.claimed``.
-    ``aliases`` are client-made task ids: (tenant, sender, alias) -> handoff id.
+    ``alias`` is a client-made task id; it is its maker's own: (tenant, ``alias_owner``, alias).
     """
 
     writes: tuple[HandoffWrite, ...]
@@ -109,6 +109,7 @@ class Commit:
     settled: tuple[WorkKey, ...] = ()
     request_key: RequestKey | None = None
     alias: str = ""
+    alias_owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ class Store(Protocol):
         """The first use of a request key."""
         ...
 
-    async def find_alias(self, tenant: str, sender: str, alias: str) -> str | None:
+    async def find_alias(self, tenant: str, owner: str, alias: str) -> str | None:
         """The handoff id behind a client-made task id."""
         ...
 

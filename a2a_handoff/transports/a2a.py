@@ -1,0 +1,366 @@
+"""A2A over JSON-RPC and HTTP+JSON: generations 1.0 and 0.3, and the first one's JSON-RPC methods.
+
+Duty: paths, headers, envelopes and streams of the two bindings.
+Rules: raw ASGI, because routing and request objects would cost more than the handoff. One operation
+table for all generations (``wire.requests``); what differs is how it is written.
+Sources: A2A 1.0 sections 9 (JSON-RPC) and 11 (HTTP+JSON); the 0.3 specification sections 3.2 and 5.
+Not here: what an operation does (``operations``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Raw
+
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.context import EXTENSION_URI
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.intake import Call as Arrival
+from a2a_handoff.ports import Clock
+from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.telemetry import Telemetry
+from a2a_handoff.transports.asgi import (
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    headers_of,
+    read_body,
+    stream,
+    text_header,
+)
+from a2a_handoff.transports.operations import Asker, Operations
+from a2a_handoff.transports.rendering import events_of, refuse, result_of
+from a2a_handoff.wire import faults
+from a2a_handoff.wire.envelope import NO_ID, EnvelopeError, open_envelope, open_object
+from a2a_handoff.wire.envelope import answer as rpc_answer
+from a2a_handoff.wire.requests import (
+    Asked,
+    CancelParams,
+    GetParams,
+    Operation,
+    Params,
+    SubscribeParams,
+    fill,
+    from_query,
+    negotiate,
+    read,
+    read_params,
+)
+
+_V1, _V03, _V01 = Generation.V1_0, Generation.V0_3, Generation.V0_1
+_A2A_JSON = b"application/a2a+json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Route:
+    """One HTTP+JSON operation. ``status`` of its success."""
+
+    operation: Operation
+    template: str
+    task_id: str = ""
+    config_id: str = ""
+
+
+class A2ASurface:
+    """Answers A2A requests."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        *,
+        gate: OpenGate,
+        telemetry: Telemetry,
+        clock: Clock,
+        body_max: int,
+    ) -> None:
+        self._ops = operations
+        self._gate = gate
+        self._telemetry = telemetry
+        self._clock = clock
+        self._body_max = body_max
+
+    # --- JSON-RPC --------------------------------------------------------------------------------
+
+    async def jsonrpc(self, scope: Scope, receive: Receive, send: Send, *, face: str = "") -> None:
+        """``POST`` to the address of the broker's card, or of an agent's face."""
+        started_at = self._clock.now()
+        headers = headers_of(scope)
+        generation, request_id = _V1, NO_ID
+        operation = ""
+        error: HandoffError | None = None
+        try:
+            body = await read_body(receive, headers, self._body_max)
+            call = open_envelope(body)
+            request_id = call.id
+            negotiated = _negotiated(headers, scope)
+            generation = negotiated
+            asked = read(call, negotiated)
+            generation, operation = asked.generation, asked.operation.value
+            asker = self._asker(
+                headers, generation, started_at, face=face, route=_rpc_route(face), method=call.method
+            )
+            if asked.shared and await self._made_by_client(asker, asked):
+                generation = _V01
+            await self._rpc(asker, asked, generation, request_id, receive, send)
+        except ClientGone:
+            return
+        except HandoffError as refused:
+            error = refused
+            if isinstance(refused, EnvelopeError):
+                request_id = refused.request_id
+            refusal = faults.jsonrpc(refused, generation, request_id)
+            await refuse(send, refusal)
+        finally:
+            self._note(started_at, "POST", _rpc_route(face), operation, generation, error)
+
+    async def _rpc(
+        self,
+        asker: Asker,
+        asked: Asked,
+        generation: Generation,
+        request_id: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        if asked.operation in (Operation.STREAM, Operation.SUBSCRIBE):
+            events = await self._ops.open(asker, asked.params)
+            written = events_of(events, generation, request_id)
+            await stream(receive, send, written, headers=_echo(asker, generation))
+            return
+        result = await result_of(self._ops, asker, asked.operation, asked.params, generation)
+        await answer(send, 200, rpc_answer(request_id, result), headers=_echo(asker, generation))
+
+    # --- HTTP+JSON -------------------------------------------------------------------------------
+
+    async def rest(
+        self, scope: Scope, receive: Receive, send: Send, *, path: str, generation: Generation, face: str = ""
+    ) -> None:
+        """A path of the HTTP+JSON binding, without the prefixes of version and face."""
+        started_at = self._clock.now()
+        headers = headers_of(scope)
+        error: HandoffError | None = None
+        operation, template = "", path
+        try:
+            if generation is _V1:
+                generation = _binding_version(headers, scope)
+            route = _route(scope["method"], path, generation)
+            operation, template = route.operation.value, route.template
+            body = await read_body(receive, headers, self._body_max)
+            _check_content_type(headers, body)
+            params = self._rest_params(scope, body, route, generation)
+            asker = self._asker(
+                headers,
+                generation,
+                started_at,
+                face=face,
+                route=template,
+                method=operation,
+                http=scope["method"],
+            )
+            if route.operation in (Operation.STREAM, Operation.SUBSCRIBE):
+                events = await self._ops.open(asker, params)
+                written = events_of(events, generation, None)
+                await stream(receive, send, written, headers=_echo(asker, generation))
+                return
+            result = await result_of(self._ops, asker, route.operation, params, generation)
+            await answer(
+                send, 200, result, content_type=_media_type(generation), headers=_echo(asker, generation)
+            )
+        except ClientGone:
+            return
+        except HandoffError as refused:
+            error = refused
+            await refuse(send, faults.a2a_http(refused, generation))
+        finally:
+            self._note(started_at, scope["method"], template, operation, generation, error)
+
+    @staticmethod
+    def _rest_params(scope: Scope, body: bytes, route: _Route, generation: Generation) -> Params:
+        if scope["method"] in ("GET", "DELETE"):
+            query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            raw: Raw = from_query(query)
+        else:
+            raw = open_object(body)
+        members: dict[str, str] = {}
+        if route.task_id:
+            members["taskId" if route.config_id or "push" in route.template.lower() else "id"] = route.task_id
+        if route.config_id:
+            members["id"] = route.config_id
+        if members:
+            raw = fill(raw, **members)
+        return read_params(route.operation, generation, raw)
+
+    # --- both ------------------------------------------------------------------------------------
+
+    async def _made_by_client(self, asker: Asker, asked: Asked) -> bool:
+        params = asked.params
+        if isinstance(params, (GetParams, CancelParams, SubscribeParams)):
+            return await self._ops.made_by_client(asker, params.task_id)
+        return False
+
+    def _asker(
+        self,
+        headers: dict[bytes, bytes],
+        generation: Generation,
+        started_at: float,
+        *,
+        face: str,
+        route: str,
+        method: str,
+        http: str = "POST",
+    ) -> Asker:
+        principal = self._gate.admit(text_header(headers, b"authorization"))
+        named = text_header(headers, b"a2a-extensions") or text_header(headers, b"x-a2a-extensions")
+        return Asker(
+            principal=principal,
+            generation=generation,
+            call=Arrival(
+                method=http,
+                route=route,
+                rpc_method=method,
+                protocol_version=generation.value,
+                started_at=started_at,
+            ),
+            surface=f"a2a-{generation.value}",
+            face=face,
+            traceparent=text_header(headers, b"traceparent"),
+            tracestate=text_header(headers, b"tracestate"),
+            extensions=tuple(filter(None, (uri.strip() for uri in named.split(",")))),
+            key=text_header(headers, b"idempotency-key"),
+        )
+
+    def _note(
+        self,
+        started_at: float,
+        method: str,
+        route: str,
+        operation: str,
+        generation: Generation,
+        error: HandoffError | None,
+    ) -> None:
+        """A span for what committed nothing; that of a new handoff comes from its own log."""
+        if error is None and operation in (Operation.SEND.value, Operation.STREAM.value):
+            return
+        self._telemetry.request_span(
+            method=method,
+            route=route,
+            rpc_method=operation,
+            protocol_version=generation.value,
+            started_at=started_at,
+            ended_at=self._clock.now(),
+            error=error,
+        )
+
+
+def _rpc_route(face: str) -> str:
+    return "/agents/{agent_id}" if face else "/"
+
+
+def _negotiated(headers: dict[bytes, bytes], scope: Scope) -> Generation:
+    return negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
+
+
+def _query_version(scope: Scope) -> str | None:
+    if not scope["query_string"]:
+        return None
+    return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("A2A-Version")
+
+
+def _binding_version(headers: dict[bytes, bytes], scope: Scope) -> Generation:
+    """The unprefixed paths are those of 1.0; a caller that names another version is told so."""
+    named = text_header(headers, b"a2a-version") or _query_version(scope)
+    if named and negotiate(named, None) is not _V1:
+        raise HandoffError(
+            Code.VERSION_NOT_SUPPORTED,
+            "These paths are those of A2A 1.0; version 0.3 has its own below /v1.",
+            facts={"requestedVersion": named[:32], "supportedVersions": "1.0"},
+        )
+    return _V1
+
+
+def _media_type(generation: Generation) -> bytes:
+    return _A2A_JSON if generation is _V1 else b"application/json"
+
+
+def _check_content_type(headers: dict[bytes, bytes], body: bytes) -> None:
+    stated = text_header(headers, b"content-type").split(";")[0].strip().lower()
+    if body and stated not in ("", "application/json", "application/a2a+json"):
+        raise HandoffError(
+            Code.CONTENT_TYPE_NOT_SUPPORTED, f"{stated[:64]!r} is not read here; send application/a2a+json."
+        )
+
+
+def _echo(asker: Asker, generation: Generation) -> list[tuple[bytes, bytes]]:
+    """The extensions that were activated (A2A 1.0 section 4.6.4): of ours there is one."""
+    if EXTENSION_URI not in asker.extensions:
+        return []
+    name = b"x-a2a-extensions" if generation is _V03 else b"a2a-extensions"
+    return [(name, EXTENSION_URI.encode())]
+
+
+# --- paths ---------------------------------------------------------------------------------------
+
+_COLLECTION = {
+    ("POST", "message:send"): _Route(operation=Operation.SEND, template="/message:send"),
+    ("POST", "message:stream"): _Route(operation=Operation.STREAM, template="/message:stream"),
+    ("GET", "tasks"): _Route(operation=Operation.LIST, template="/tasks"),
+    ("GET", "extendedAgentCard"): _Route(operation=Operation.EXTENDED_CARD, template="/extendedAgentCard"),
+    ("GET", "card"): _Route(operation=Operation.EXTENDED_CARD, template="/card"),
+}
+_ON_TASK = {
+    ("POST", "cancel"): Operation.CANCEL,
+    ("POST", "subscribe"): Operation.SUBSCRIBE,
+    ("GET", "subscribe"): Operation.SUBSCRIBE,
+}
+_ON_CONFIGS = {"POST": Operation.SET_PUSH, "GET": Operation.LIST_PUSH}
+_ON_CONFIG = {"GET": Operation.GET_PUSH, "DELETE": Operation.DELETE_PUSH}
+
+
+def _route(method: str, path: str, generation: Generation) -> _Route:
+    """The operation of a path (A2A 1.0 section 11.3). Raises ``not_found``."""
+    prefix = "/v1" if generation is _V03 else ""
+    steps = path.strip("/").split("/")
+    found = _COLLECTION.get((method, steps[0])) if len(steps) == 1 else None
+    if found is None and steps[0] == "tasks" and len(steps) > 1:
+        found = _task_route(method, steps[1:])
+    if found is None:
+        raise HandoffError(Code.NOT_FOUND, f"There is no {method[:16]} at this path.")
+    return _Route(
+        operation=found.operation,
+        template=prefix + found.template,
+        task_id=found.task_id,
+        config_id=found.config_id,
+    )
+
+
+def _task_route(method: str, steps: list[str]) -> _Route | None:
+    task_id, _, verb = steps[0].rpartition(":") if ":" in steps[0] else (steps[0], "", "")
+    task_id = unquote(task_id)
+    if len(steps) == 1 and not verb:
+        if method != "GET":
+            return None
+        return _Route(operation=Operation.GET, template="/tasks/{id}", task_id=task_id)
+    if len(steps) == 1:
+        operation = _ON_TASK.get((method, verb))
+        if operation is None:
+            return None
+        return _Route(operation=operation, template=f"/tasks/{{id}}:{verb}", task_id=task_id)
+    if steps[1] != "pushNotificationConfigs" or len(steps) > 3:
+        return None
+    template = "/tasks/{id}/pushNotificationConfigs"
+    if len(steps) == 2:
+        operation = _ON_CONFIGS.get(method)
+        return _Route(operation=operation, template=template, task_id=task_id) if operation else None
+    operation = _ON_CONFIG.get(method)
+    if operation is None:
+        return None
+    return _Route(
+        operation=operation,
+        template=f"{template}/{{config_id}}",
+        task_id=task_id,
+        config_id=unquote(steps[2]),
+    )

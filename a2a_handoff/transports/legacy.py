@@ -1,0 +1,114 @@
+"""The first generation over plain HTTP: ``POST /tasks/send`` and its siblings.
+
+Duty: bodies that are bare params or a JSON-RPC envelope, answered in kind.
+Sources: the specification of A2A 0.1 for the shapes; the paths are a house convention of early servers.
+Not here: its JSON-RPC methods on the card's address, which ``a2a`` answers by the same table.
+"""
+
+from __future__ import annotations
+
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.intake import Call as Arrival
+from a2a_handoff.ports import Clock
+from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.telemetry import Telemetry
+from a2a_handoff.transports.asgi import (
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    headers_of,
+    read_body,
+    stream,
+    text_header,
+)
+from a2a_handoff.transports.operations import Asker, Operations
+from a2a_handoff.transports.rendering import events_of, refuse, result_of
+from a2a_handoff.wire import faults
+from a2a_handoff.wire.envelope import NO_ID, EnvelopeError
+from a2a_handoff.wire.envelope import answer as rpc_answer
+from a2a_handoff.wire.requests import METHODS, Operation, open_first_generation, read_params
+
+_V01 = Generation.V0_1
+
+#: Path below ``/tasks/`` -> method.
+PATHS = {
+    "/tasks/send": "tasks/send",
+    "/tasks/sendSubscribe": "tasks/sendSubscribe",
+    "/tasks/get": "tasks/get",
+    "/tasks/cancel": "tasks/cancel",
+    "/tasks/resubscribe": "tasks/resubscribe",
+}
+
+
+class LegacySurface:
+    """Answers the first generation's paths."""
+
+    def __init__(
+        self, operations: Operations, *, gate: OpenGate, telemetry: Telemetry, clock: Clock, body_max: int
+    ) -> None:
+        self._ops = operations
+        self._gate = gate
+        self._telemetry = telemetry
+        self._clock = clock
+        self._body_max = body_max
+
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, *, path: str, face: str = ""
+    ) -> None:
+        """One request to one of ``PATHS``."""
+        started_at = self._clock.now()
+        headers = headers_of(scope)
+        method = PATHS[path]
+        bare, request_id = True, NO_ID
+        error: HandoffError | None = None
+        operation = METHODS[_V01, method]
+        try:
+            body = await read_body(receive, headers, self._body_max)
+            call, bare = open_first_generation(body, method)
+            request_id = call.id
+            if not bare and call.method != method:
+                raise HandoffError(
+                    Code.INVALID_REQUEST, f"{call.method[:64]!r} does not belong at this path; {method} does."
+                )
+            params = read_params(operation, _V01, call.params)
+            asker = Asker(
+                principal=self._gate.admit(text_header(headers, b"authorization")),
+                generation=_V01,
+                call=Arrival(
+                    route=path, rpc_method=method, protocol_version=_V01.value, started_at=started_at
+                ),
+                surface="a2a-0.1-http",
+                face=face,
+                traceparent=text_header(headers, b"traceparent"),
+                tracestate=text_header(headers, b"tracestate"),
+                key=text_header(headers, b"idempotency-key"),
+            )
+            if operation in (Operation.STREAM, Operation.SUBSCRIBE):
+                events = await self._ops.open(asker, params)
+                await stream(receive, send, events_of(events, _V01, None if bare else request_id))
+                return
+            result = await result_of(self._ops, asker, operation, params, _V01)
+            await answer(send, 200, result if bare else rpc_answer(request_id, result))
+        except ClientGone:
+            return
+        except HandoffError as refused:
+            error = refused
+            if isinstance(refused, EnvelopeError):
+                request_id, bare = refused.request_id, False
+            await refuse(
+                send, faults.a2a_http(refused, _V01) if bare else faults.jsonrpc(refused, _V01, request_id)
+            )
+        finally:
+            if error is not None or operation not in (Operation.SEND, Operation.STREAM):
+                self._telemetry.request_span(
+                    method="POST",
+                    route=path,
+                    rpc_method=method,
+                    protocol_version=_V01.value,
+                    started_at=started_at,
+                    ended_at=self._clock.now(),
+                    error=error,
+                )

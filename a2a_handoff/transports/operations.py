@@ -1,0 +1,218 @@
+"""The operations of A2A on the broker, whatever binding and generation they came by.
+
+Duty: from typed params to the broker and back to task views and stream events; which task id a caller
+of the first generation knows.
+Not here: HTTP and envelopes (``a2a``, ``legacy``), JSON shapes (``wire.tasks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+
+from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import State
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.intake import ANONYMOUS, Call, Incoming
+from a2a_handoff.journal import Step
+from a2a_handoff.ports import HandoffQuery, Principal, RemoteState
+from a2a_handoff.wire.content import digest_of
+from a2a_handoff.wire.context import read_package, synthesize
+from a2a_handoff.wire.requests import (
+    CancelParams,
+    GetParams,
+    ListParams,
+    Params,
+    SendParams,
+    SubscribeParams,
+)
+from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Who asks, and how the request came."""
+
+    principal: Principal
+    generation: Generation
+    call: Call
+    surface: str
+    face: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
+    extensions: tuple[str, ...] = ()
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPage:
+    """A page of tasks; ``next`` is the cursor of the next one."""
+
+    tasks: tuple[TaskView, ...]
+    next: tuple[float, str] | None
+    total: int
+    page_size: int
+
+
+class Operations:
+    """What an A2A server can be asked."""
+
+    def __init__(self, broker: HandoffBroker, *, keepalive_s: float) -> None:
+        self.broker = broker
+        self._keepalive_s = keepalive_s
+
+    def incoming(self, asker: Asker, params: SendParams) -> Incoming:
+        """The message with its context, or with a minimal one if it came without."""
+        package = read_package(params.metadata, params.message_metadata, now=self.broker.now())
+        if package is None:
+            package = synthesize(
+                params.message, source_agent=asker.principal.name or ANONYMOUS, target_agent=asker.face
+            )
+        named = (*asker.extensions, *(e for e in params.extensions if e not in asker.extensions))
+        return Incoming(
+            message=params.message,
+            message_id=params.message_id,
+            package=package,
+            arrival=asker.call,
+            digest=digest_of(params.message, params.request_metadata),
+            traceparent=asker.traceparent,
+            tracestate=asker.tracestate,
+            context_id=params.context_id,
+            task_id=params.task_id,
+            alias=params.alias,
+            key=asker.key,
+            references=params.reference_task_ids,
+            metadata=params.request_metadata,
+            extensions=named,
+            accepted_output_modes=params.accepted_output_modes,
+            surface=asker.surface,
+            face=asker.face,
+            input_modes=params.input_modes,
+        )
+
+    async def open(self, asker: Asker, params: Params) -> AsyncGenerator[TaskEvent | None]:
+        """Begin a stream, of whichever of the two kinds."""
+        match params:
+            case SendParams():
+                return await self.stream(asker, params)
+            case SubscribeParams():
+                return await self.subscribe(asker, params)
+            case _:
+                raise HandoffError(Code.INTERNAL)
+
+    async def send(self, asker: Asker, params: SendParams) -> TaskView:
+        """Send a message; the task when it ends or asks, or at once if the caller wants that."""
+        accepted = await self.broker.send(asker.principal, self.incoming(asker, params))
+        journal = self.broker.journal
+        if params.return_immediately:
+            view = await journal.view(accepted.handoff)
+        else:
+            view = await journal.wait(accepted.handoff.id, since=accepted.since)
+        return _named(view, params.alias)
+
+    async def stream(self, asker: Asker, params: SendParams) -> AsyncGenerator[TaskEvent | None]:
+        """Send a message and follow its task: the task first, then every event. ``None`` is silence.
+
+        The message is taken, or refused, before this returns.
+        """
+        accepted = await self.broker.send(asker.principal, self.incoming(asker, params))
+        return self._follow(accepted.handoff, alias=params.alias, since=accepted.since)
+
+    async def subscribe(self, asker: Asker, params: SubscribeParams) -> AsyncGenerator[TaskEvent | None]:
+        """Follow a task that is under way, from its state now on.
+
+        Raises ``unsupported_operation`` if it has ended (A2A 1.0 section 3.1.6).
+        """
+        handoff, alias = await self._find(asker, params.task_id)
+        if handoff.state.terminal:
+            raise HandoffError(
+                Code.UNSUPPORTED_OPERATION,
+                f"The task has ended as {handoff.state}; read it instead.",
+            )
+        return self._follow(handoff, alias=alias, since=handoff.version + 1)
+
+    async def _follow(self, handoff: Handoff, *, alias: str, since: int) -> AsyncGenerator[TaskEvent | None]:
+        journal = self.broker.journal
+        view, read = await journal.look(handoff)
+        yield _named(view, alias)
+        task_id, context_id = alias or view.id, view.context_id
+        if handoff.state.terminal:
+            return
+        async for step in journal.follow(handoff.id, quiet_s=self._keepalive_s):
+            if step is None:
+                yield None
+                continue
+            if step.after.version <= read.get(step.after.id, 0):
+                continue
+            for event in stream_events(step.before, step.event, step.after):
+                yield replace(event, task_id=task_id, context_id=context_id)
+            if _over(step, handoff.id, since):
+                return
+
+    async def get(self, asker: Asker, params: GetParams) -> TaskView:
+        """One task."""
+        handoff, alias = await self._find(asker, params.task_id)
+        return _named(await self.broker.journal.view(handoff), alias)
+
+    async def list(self, asker: Asker, params: ListParams) -> TaskPage:
+        """A page of tasks, newest update first (A2A 1.0 section 3.1.4)."""
+        principal = asker.principal
+        query = HandoffQuery(
+            tenant=principal.tenant,
+            sender=principal.name if principal.authenticated else "",
+            holder=asker.face,
+            states=states_of(params.status) if params.status else frozenset(),
+            context_id=params.context_id,
+            updated_after=params.updated_after,
+            before=params.before,
+            limit=params.page_size,
+        )
+        page = await self.broker.list(principal, query)
+        views = [await self.broker.journal.view(handoff) for handoff in page.handoffs]
+        if not params.include_artifacts:
+            views = [replace(view, artifacts=()) for view in views]
+        return TaskPage(tasks=tuple(views), next=page.next, total=page.total, page_size=params.page_size)
+
+    async def cancel(self, asker: Asker, params: CancelParams) -> TaskView:
+        """Cancel a task; its state is final when this returns.
+
+        Raises ``task_not_cancelable`` if it has ended, or ends otherwise meanwhile.
+        """
+        handoff, alias = await self._find(asker, params.task_id)
+        after = await self.broker.cancel(asker.principal, handoff.id)
+        if not after.state.terminal:
+            after = await self.broker.journal.ended(handoff.id)
+        view = await self.broker.journal.view(after)
+        if after.state.terminal and view.state is not RemoteState.CANCELED:
+            raise HandoffError(
+                Code.TASK_NOT_CANCELABLE, f"The task had ended as {after.state} before it could be canceled."
+            )
+        return _named(view, alias)
+
+    async def _find(self, asker: Asker, task_id: str) -> tuple[Handoff, str]:
+        """A task by its own id, or by the one that its client made. Gives the name the client knows."""
+        principal = asker.principal
+        if asker.generation is not Generation.V1_0:
+            handoff = await self.broker.aliased(principal, task_id)
+            if handoff is not None:
+                return handoff, task_id
+        return await self.broker.get(principal, task_id), ""
+
+    async def made_by_client(self, asker: Asker, task_id: str) -> bool:
+        """Whether a task id is one that a client of the first generation made."""
+        return await self.broker.aliased(asker.principal, task_id) is not None
+
+
+def _named(view: TaskView, alias: str) -> TaskView:
+    return replace(view, id=alias) if alias else view
+
+
+def _over(step: Step, root: str, since: int) -> bool:
+    """Whether a stream ends here: at the end, or at a question newer than ``since``."""
+    if not step.settled:
+        return False
+    if step.after.state is State.RETURNED and step.after.id != root:
+        return False  # the sender of this hop is on the chain and may go on
+    return step.after.state.terminal or step.after.id != root or step.after.version >= since

@@ -1,0 +1,93 @@
+"""A2A answers as bytes, for every binding and generation that travels over HTTP.
+
+Duty: run an operation and write its result; write a stream's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.transports.asgi import Send, answer
+from a2a_handoff.transports.operations import Asker, Operations
+from a2a_handoff.wire import faults
+from a2a_handoff.wire.envelope import answer as rpc_answer
+from a2a_handoff.wire.requests import (
+    CancelParams,
+    GetParams,
+    ListParams,
+    Operation,
+    Params,
+    SendParams,
+    page_token,
+)
+from a2a_handoff.wire.tasks import StreamWriter, TaskEvent, list_json, sse, task_result
+
+_PUSH = (Operation.SET_PUSH, Operation.GET_PUSH, Operation.LIST_PUSH, Operation.DELETE_PUSH)
+
+
+async def result_of(
+    operations: Operations, asker: Asker, operation: Operation, params: Params, generation: Generation
+) -> bytes:
+    """The result of one operation that does not stream, as JSON."""
+    match params:
+        case SendParams():
+            view = await operations.send(asker, params)
+            return task_result(view, generation, history_length=params.history_length, sent=True)
+        case GetParams():
+            view = await operations.get(asker, params)
+            return task_result(view, generation, history_length=params.history_length)
+        case CancelParams():
+            return task_result(await operations.cancel(asker, params), generation)
+        case ListParams():
+            page = await operations.list(asker, params)
+            return list_json(
+                page.tasks,
+                generation,
+                next_page_token=page_token(page.next),
+                page_size=page.page_size,
+                total_size=page.total,
+                history_length=params.history_length,
+            )
+        case _ if operation in _PUSH:
+            raise HandoffError(Code.PUSH_NOTIFICATION_NOT_SUPPORTED)
+        case _ if operation is Operation.EXTENDED_CARD:
+            raise HandoffError(Code.EXTENDED_CARD_NOT_CONFIGURED)
+        case _:
+            raise HandoffError(Code.INTERNAL)
+
+
+async def events_of(
+    events: AsyncGenerator[TaskEvent | None], generation: Generation, request_id: bytes | None
+) -> AsyncGenerator[bytes | None]:
+    """Server-sent events: JSON-RPC answers under ``request_id``, bare without one.
+
+    Headers are gone by now, so a fault is one more event (A2A 1.0 section 9.4.2).
+    """
+    writer = StreamWriter(generation)
+    try:
+        async for event in events:
+            if event is None:
+                yield None
+                continue
+            body = writer.write(event)
+            yield sse(body if request_id is None else rpc_answer(request_id, body))
+    except HandoffError as error:
+        if request_id is None:
+            yield sse(faults.a2a_http(error, generation).body)
+        else:
+            yield sse(faults.jsonrpc(error, generation, request_id).body)
+    finally:
+        await events.aclose()
+
+
+async def refuse(send: Send, refusal: faults.Refusal) -> None:
+    """Answer with an error."""
+    await answer(
+        send,
+        refusal.status,
+        refusal.body,
+        content_type=refusal.media_type.encode(),
+        headers=[(name.lower().encode(), value.encode()) for name, value in refusal.headers],
+    )

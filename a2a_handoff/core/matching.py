@@ -6,17 +6,16 @@ Rules, in this order. A named target skips capability and ranking, not the guard
 the routing rules. Then hard filters, each with a reason, and a ranking with reasons. Without anything
 that matches nobody is guessed. The same question about the same agents has the same answer, whatever
 the order of registration, on every replica; exact ties are spread by the question's ``spread``.
-Not here: what is asked (``question``), the index (``roster``), load and presence (``registry``), the
-guards (``machine``).
+Not here: what is asked (``question``), the order (``ranking``), the index (``roster``), load and
+presence (``registry``), the guards (``machine``).
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 
 from a2a_handoff.core.agents import (
     PLATFORM_CAPABILITIES,
@@ -40,7 +39,8 @@ from a2a_handoff.core.question import (
     lacking,
     mode_fault,
 )
-from a2a_handoff.core.roster import Entry, Facet, Kind, Roster
+from a2a_handoff.core.ranking import Rank, rank, standing
+from a2a_handoff.core.roster import Entry, Facet, Kind, Roster, number_of
 from a2a_handoff.core.rules import RoutingRules
 
 #: A resolution lists this many candidates and this many of the agents passed over.
@@ -48,6 +48,11 @@ CANDIDATES_MAX = 10
 PASSED_OVER_MAX = 50
 
 DEFAULT_RULE = "default"
+DEFAULT_WORKSPACE = "default"
+
+#: Of a message's text, the first words are looked at for a suggestion.
+_WORDS_MAX = 200
+_PUNCTUATION = ".,;:!?\"'()[]{}<>"
 
 
 def resolve(
@@ -74,11 +79,12 @@ def supervisors(
 
     Those of ``workspace`` if it has any, else those of the tenant. ``exclude`` is the path.
     """
+    agents = roster.entries(tenant)
     excluded = {fold(name) for name in exclude}
     found: list[tuple[tuple[bool, bool, int, str], AgentView]] = []
     for role in (Role.SUPERVISOR, Role.HUMAN):
         for key in roster.having(tenant, (Facet(Kind.ROLE, role.value),)):
-            view = roster.view(roster.entry(tenant, key))
+            view = roster.view(agents[key])
             waits = view.agent.readiness is Readiness.PERSON and view.status is not Status.DRAINING
             if key not in excluded and not view.agent.card_problem and (waits or not absence(view)):
                 rank = (role is Role.HUMAN, bool(absence(view)), view.in_flight, key)
@@ -112,24 +118,34 @@ class _Resolver:
         self._roster = roster
         self._rules = rules
         self._listed = listed
+        self._package = question.package
         self._sender = fold(question.sender)
-        self._path = {fold(name) for name in question.path}
+        sender = roster.find(question.tenant, question.sender)
+        self._workspace = question.workspace or (sender.agent.workspace if sender else DEFAULT_WORKSPACE)
+        self._chain = question.package.context.handoff_chain
+        self._path = {fold(name) for name in self._chain}
+        self._agents = roster.entries(question.tenant)
+        self._salt = number_of(question.spread) if question.spread else 0
         self._tried = {fold(name) for name in question.tried}
         self._ask: Ask | None = None
+        self._mode_faults: dict[tuple[frozenset[str], frozenset[str], Ask | None], str] = {}
         self._passed: dict[str, tuple[str, str, bool]] = {}
         self._blocked: set[Outcome] = set()
         self._waits = False
 
     def run(self) -> Resolution:
         """Named target, rules, capabilities, default: the first that has somebody."""
-        violations = blanks(self._q.requirements)
+        package = self._package
+        violations = blanks(package.requirements)
         if violations:
             raise _invalid(violations)
-        target, requirements = self._read_type(self._q.target_agent, self._q.requirements, "requirements")
+        target, requirements = self._read_type(
+            package.context.target_agent, package.requirements, "requirements"
+        )
         if target:
             return self._named(target, requirements)
         values = self._rules.values_of(
-            self._q.signals, requirements, self._q.context, workspace=self._q.workspace
+            package.signals, requirements, package.context, workspace=self._workspace
         )
         for rule in self._rules.matching(values):
             found = self._ruled(rule.target, rule.requirements, requirements, rule.name)
@@ -149,7 +165,7 @@ class _Resolver:
         capability = AGENT_TYPES.get(fold(word))
         if capability:
             return target, replace(plain, capabilities=(*plain.capabilities, capability))
-        if self._roster.find(self._q.tenant, word):
+        if self._agents.get(fold(word)):
             return target or word, plain
         platform = Facet(Kind.PLATFORM, fold(word))
         if fold(word) in PLATFORM_CAPABILITIES or self._roster.having(self._q.tenant, (platform,)):
@@ -168,7 +184,7 @@ class _Resolver:
             return self._answer(())
         first: tuple[Candidate, ...] = ()
         last: tuple[Candidate, ...] = ()
-        entry = self._roster.find(self._q.tenant, target)
+        entry = self._agents.get(fold(target))
         if entry is None:
             self._pass_unknown(target)
         else:
@@ -196,8 +212,8 @@ class _Resolver:
     def _fallback(self) -> tuple[Candidate, ...]:
         """The agents that the sender names as second choice, in its order."""
         found: list[Candidate] = []
-        for name in self._q.fallback:
-            entry = self._roster.find(self._q.tenant, name)
+        for name in self._package.options.fallback:
+            entry = self._agents.get(fold(name))
             if entry is None:
                 self._pass_unknown(name)
                 continue
@@ -216,11 +232,11 @@ class _Resolver:
             target, asked = self._read_type("", joined(asked, ruled), f"rule.{name}.requirements")
         if not target:
             return self._match(asked)
-        entry = self._roster.find(self._q.tenant, target)
+        entry = self._agents.get(fold(target))
         if entry is None:
             self._pass(target, f"is the target of rule '{name}' and not registered", near=True)
             return ()
-        ask = ask_of(asked, self._q.workspace, any_role=True)
+        ask = ask_of(asked, self._workspace, any_role=True)
         fault = lacking(entry, ask)
         if fault:
             self._pass(entry.agent.agent_id, fault, near=True)
@@ -232,54 +248,53 @@ class _Resolver:
 
     def _default(self, requirements: Requirements) -> Resolution:
         """Nothing was asked for and no rule matched."""
+        options = self._package.options
         found = self._fallback()
         if found:
             return self._answer(found)
-        sent = self._q.context is not None and not self._q.synthesized
-        if sent and not self._q.fallback and self._q.signals == Signals():
+        if not self._package.synthesized and not options.fallback and self._package.signals == Signals():
             text = "names no target_agent, no requirements and no signals: say who or what is needed"
             raise _invalid((Violation("handoff_context", text),))
         target = self._rules.default
-        if not target:
-            return self._answer(())
-        found = self._ruled(target, None, requirements, DEFAULT_RULE)
-        if not found:
+        if target:
+            found = self._ruled(target, None, requirements, DEFAULT_RULE)
+        if found:
+            return self._answer(found, rule=DEFAULT_RULE)
+        if target:
             name, reason, near = self._passed[fold(target)]
             self._passed[fold(target)] = (name, f"{reason}: name a target_agent or requirements", near)
-        return self._answer(found, rule=DEFAULT_RULE if found else "")
+        self._suggest()
+        return self._answer(())
+
+    def _suggest(self) -> None:
+        """Agents that the text of the message names a skill of. Nobody is chosen for that."""
+        names = {fold(word.strip(_PUNCTUATION)) for word in self._q.text.split()[:_WORDS_MAX]}
+        for name in sorted(names):
+            for entry in self._some((Facet(Kind.SKILL, name), Facet(Kind.WORKSPACE, self._workspace))):
+                text = f"was not asked for; the message speaks of its skill {name}: name it in requirements"
+                self._pass(entry.agent.agent_id, text, near=True)
 
     # --- capabilities ---
 
     def _match(self, requirements: Requirements) -> tuple[Candidate, ...]:
         """Everybody who has all that is asked for and may be asked, best first."""
-        ask = self._ask = ask_of(requirements, self._q.workspace)
+        ask = self._ask = ask_of(requirements, self._workspace)
         matching = self._roster.having(self._q.tenant, ask.facets)
         if not ask.evidence and ask.tags:
             matching &= set[str]().union(*(self._roster.having(self._q.tenant, (tag,)) for tag in ask.tags))
-        ranked: list[tuple[_Rank, Entry, AgentView]] = []
-        for key in matching:
-            entry = self._roster.entry(self._q.tenant, key)
-            view = self._roster.view(entry)
-            if not self._barred(entry, ask) and not self._absent(view):
-                ranked.append((self._rank(entry, view, ask), entry, view))
-        if not ranked:
+        best = heapq.nsmallest(CANDIDATES_MAX, self._ranked(matching, ask), key=lambda item: item[0])
+        if not best:
             self._near_misses(ask)
-        best = heapq.nsmallest(CANDIDATES_MAX, ranked, key=lambda item: item[0])
-        return tuple(_candidate(view, _standing(entry, view, ask)) for _, entry, view in best)
+        return tuple(_candidate(view, standing(entry, view, ask)) for _, entry, view in best)
 
-    def _rank(self, entry: Entry, view: AgentView, ask: Ask) -> _Rank:
-        """Smaller is better. Times count in milliseconds and rates in hundredths: less is noise."""
-        return (
-            _full(view),
-            -_skill_fit(entry, ask),
-            -sum(tag in entry.facets for tag in ask.tags),
-            _leisure(view),
-            view.in_flight,
-            round((view.response_s or 0.0) * 1000),
-            -round(view.success_rate * 100),
-            _spread(self._q.spread, entry.key),
-            entry.key,
-        )
+    def _ranked(self, matching: Iterable[str], ask: Ask) -> Iterator[tuple[Rank, Entry, AgentView]]:
+        """Those that may be asked. One at a time: a list of thousands costs more than their ranks."""
+        view_of = self._roster.view
+        for key in matching:
+            entry = self._agents[key]
+            view = view_of(entry)
+            if not self._barred(entry, ask) and not self._absent(view):
+                yield rank(entry, view, ask, self._salt), entry, view
 
     # --- hard filters ---
 
@@ -298,10 +313,18 @@ class _Resolver:
         elif missing := {*agent.required_extensions} - {*self._q.extensions}:
             reason = f"demands the extension {min(missing)}, which the sender does not speak"
         else:
-            reason = mode_fault(entry, ask, self._q)
+            reason = self._mode_fault(entry, ask)
         if reason:
             self._pass(agent.agent_id, reason, outcome, near=True)
         return bool(reason)
+
+    def _mode_fault(self, entry: Entry, ask: Ask | None) -> str:
+        if ask and ask.skill in entry.skill_ids:
+            return mode_fault(entry, ask, self._q)
+        modes = (entry.reads, entry.writes, ask)
+        if modes not in self._mode_faults:
+            self._mode_faults[modes] = mode_fault(entry, ask, self._q)
+        return self._mode_faults[modes]
 
     def _absent(self, view: AgentView) -> bool:
         """Whether an agent cannot be asked now. One that fetches its work may be waited for."""
@@ -324,12 +347,12 @@ class _Resolver:
 
     def _pass_unknown(self, name: str) -> None:
         similar = self._roster.similar(self._q.tenant, Facet(Kind.ID, fold(name)))
-        meant = [self._roster.entry(self._q.tenant, key).agent.agent_id for key in similar[:1]]
+        meant = [self._agents[key].agent.agent_id for key in similar[:1]]
         hint = f"; did you mean {meant[0]}?" if meant else ""
         self._pass(name, f"is not registered{hint}", near=True)
 
     def _on_the_path(self, agent_id: str) -> str:
-        return f"is on the path already: {' > '.join((*self._q.path, agent_id))}"
+        return f"is on the path already: {' > '.join((*self._chain, agent_id))}"
 
     def _near_misses(self, ask: Ask) -> None:
         """Agents that lack one thing only, or have it under a name that differs in accents."""
@@ -347,7 +370,7 @@ class _Resolver:
 
     def _some(self, facets: Sequence[Facet]) -> list[Entry]:
         keys = heapq.nsmallest(self._listed, self._roster.having(self._q.tenant, facets))
-        return [self._roster.entry(self._q.tenant, key) for key in keys]
+        return [self._agents[key] for key in keys]
 
     def _answer(self, candidates: Iterable[Candidate], *, rule: str = "") -> Resolution:
         by_key: dict[str, Candidate] = {}
@@ -383,17 +406,15 @@ class _Resolver:
         keys = self._roster.keys(self._q.tenant)
         rest = (key for key in keys if key not in self._passed and key not in chosen)
         for key in itertools.islice(rest, self._listed - len(listed)):
-            entry = self._roster.entry(self._q.tenant, key)
+            entry = self._agents[key]
             text = lacking(entry, self._ask) or f"matches, and ranks below the first {CANDIDATES_MAX}"
             listed.append(PassedOver(agent_id=entry.agent.agent_id, reason=text))
-        unknown = sum(1 for key in self._passed if self._roster.find(self._q.tenant, key) is None)
+        unknown = sum(1 for key in self._passed if key not in self._agents)
         return tuple(listed), len(keys) + unknown - len(chosen) - len(listed)
 
 
 #: Why nobody is left, the most telling first.
 _WHY = (Outcome.TARGET_UNAVAILABLE, Outcome.CYCLE_DETECTED, Outcome.SELF_ONLY)
-
-_Rank = tuple[bool, int, int, int, int, int, int, str, str]
 
 
 def _invalid(violations: tuple[Violation, ...]) -> HandoffError:
@@ -410,50 +431,6 @@ def _spelling(entry: Entry, facet: Facet) -> str:
     names = (*agent.capabilities, *agent.domains, agent.platform, *(skill.id for skill in agent.skills))
     tags = (tag for skill in agent.skills for tag in skill.tags)
     return next((name for name in (*names, *tags) if fold(name) == facet.name), facet.name)
-
-
-def _skill_fit(entry: Entry, ask: Ask) -> int:
-    """2: has the skill by its id. 1: only as a tag. 0: no skill is asked for."""
-    return (2 if ask.skill in entry.skill_ids else 1) if ask.skill else 0
-
-
-def _full(view: AgentView) -> bool:
-    limit = view.agent.max_concurrency
-    return limit is not None and view.in_flight >= limit
-
-
-def _leisure(view: AgentView) -> int:
-    """0 idle, 1 online, 2 busy. Who was given work since it called itself idle is not."""
-    if view.status is Status.BUSY:
-        return 2
-    return 0 if view.status is Status.IDLE and not view.in_flight else 1
-
-
-def _spread(value: str, key: str) -> str:
-    """Orders equal agents: evenly over many values, always the same for one. Empty: by id."""
-    return blake2b(f"{value}\0{key}".encode(), digest_size=8).hexdigest() if value else ""
-
-
-def _standing(entry: Entry, view: AgentView, ask: Ask) -> tuple[str, ...]:
-    """Why a candidate stands where it stands, in the order of the ranking."""
-    limit = view.agent.max_concurrency
-    reasons = [f"is full: holds {view.in_flight} of {limit}"] if _full(view) else []
-    if ask.skill:
-        how = "by its id" if _skill_fit(entry, ask) == 2 else "as a tag"
-        reasons.append(f"has skill {ask.shown[Facet(Kind.SKILL, ask.skill)]} {how}")
-    tags = [ask.shown[tag] for tag in ask.tags if tag in entry.facets]
-    if tags:
-        reasons.append(f"has {'tag' if len(tags) == 1 else 'tags'} {', '.join(tags)}")
-    had = [ask.name(facet) for facet in ask.facets if is_evidence(facet) and facet.kind is not Kind.SKILL]
-    if had:
-        reasons.append(f"has {', '.join(had)}")
-    reasons.append(("idle", "online", "busy")[_leisure(view)])
-    reasons.append(f"holds {view.in_flight}" if limit is None else f"holds {view.in_flight} of {limit}")
-    if view.response_s is not None:
-        reasons.append(f"answers in {view.response_s:.3f} s")
-    if view.completed + view.failed:
-        reasons.append(f"succeeds in {view.success_rate:.0%}")
-    return tuple(reasons)
 
 
 def _candidate(view: AgentView, reasons: tuple[str, ...]) -> Candidate:

@@ -6,10 +6,10 @@ Not here: who may be asked and in which order (``matching``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from a2a_handoff.core.agents import Role, fold
-from a2a_handoff.core.context import HandoffContext, Requirements, Signals
+from a2a_handoff.core.context import Package, Requirements
 from a2a_handoff.core.errors import Violation
 from a2a_handoff.core.roster import Entry, Facet, Kind, media_type
 
@@ -19,28 +19,23 @@ AGENT_TYPES = {"browser": "canBrowse", "code": "canEditFiles"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of the roster.
+    """What is asked of the roster for one package.
 
-    ``workspace`` empty means every workspace of the tenant. ``path`` are the agents that had the task
-    before. ``context`` feeds the routing rules; ``None`` or ``synthesized`` means that the sender sent
-    none. ``part_modes`` are the media types of the message, ``accepted_output_modes`` what the caller
-    can read, ``extensions`` what the caller speaks. ``tried`` agents were asked before and are not
-    asked again. ``spread`` (an id of the handoff, say) decides between agents that are equal.
+    ``workspace`` empty means that of the sender if it is registered, else ``default``. ``input_modes``
+    are the media types of the message, ``output_modes`` what the caller can read, ``extensions`` what
+    it speaks. ``text`` is what the message says: it never routes, it only helps to suggest. ``tried``
+    agents were asked before and are not asked again. ``spread`` (the handoff's id, say) decides
+    between agents that are equal.
     """
 
     tenant: str
-    workspace: str = ""
+    package: Package
     sender: str = ""
-    path: tuple[str, ...] = ()
-    target_agent: str = ""
-    fallback: tuple[str, ...] = ()
-    requirements: Requirements = field(default_factory=Requirements)
-    signals: Signals = field(default_factory=Signals)
-    context: HandoffContext | None = None
-    synthesized: bool = False
-    part_modes: tuple[str, ...] = ()
-    accepted_output_modes: tuple[str, ...] = ()
+    workspace: str = ""
+    input_modes: tuple[str, ...] = ()
+    output_modes: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
+    text: str = ""
     tried: tuple[str, ...] = ()
     spread: str = ""
 
@@ -48,7 +43,7 @@ class Question:
 # --- what is asked -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ask:
     """Requirements as facets, all of which an agent must have.
 
@@ -79,12 +74,10 @@ def is_evidence(facet: Facet) -> bool:
 
 
 def ask_of(requirements: Requirements, workspace: str, *, any_role: bool = False) -> Ask:
-    """Requirements within a workspace (empty: any). ``any_role``: people and supervisors too."""
-    facets: dict[Facet, str] = {}
+    """Requirements within a workspace. ``any_role``: people and supervisors too."""
+    facets = {Facet(Kind.WORKSPACE, workspace): workspace}
     if not any_role:
         facets[Facet(Kind.ROLE, Role.AGENT.value)] = Role.AGENT.value
-    if workspace:
-        facets[Facet(Kind.WORKSPACE, workspace)] = workspace
     for name in requirements.capabilities:
         facets[Facet(Kind.CAPABILITY, fold(name))] = name
     for kind, name in (
@@ -174,17 +167,17 @@ def mode_fault(entry: Entry, ask: Ask | None, question: Question) -> str:
         reads = frozenset(media_type(mode) for skill in skills for mode in skill.input_modes) or reads
         writes = frozenset(media_type(mode) for skill in skills for mode in skill.output_modes) or writes
     if reads:
-        for mode in (*required_in, *question.part_modes):
+        for mode in (*required_in, *question.input_modes):
             if not _takes(reads, mode):
                 return f"does not take {mode}"
     if writes:
         for mode in required_out:
             if not _takes(writes, mode):
                 return f"does not give {mode}"
-        wanted = frozenset(map(media_type, question.accepted_output_modes))
+        wanted = frozenset(map(media_type, question.output_modes))
         read = any(_takes(wanted, mode) for mode in writes) or any(_takes(writes, mode) for mode in wanted)
         if wanted and not read:
-            return f"gives none of {', '.join(question.accepted_output_modes)}"
+            return f"gives none of {', '.join(question.output_modes)}"
     says = (reads or not required_in) and (writes or not required_out)
     if ask and not ask.evidence and not ask.tags and not says:
         return "does not say which media types it takes"

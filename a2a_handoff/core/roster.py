@@ -10,10 +10,11 @@ Not here: what is asked for and how it is ranked (``matching``).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from a2a_handoff.core.agents import Agent, AgentView, fold, skeleton
@@ -43,13 +44,14 @@ class Facet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One agent and its facets. ``key`` is its folded id.
+    """One agent and its facets. ``key`` is its folded id, ``chance`` a number that follows from it.
 
     ``reads`` and ``writes`` are media types; empty if the agent does not say.
     """
 
     agent: Agent
     key: str
+    chance: int
     facets: frozenset[Facet]
     skill_ids: frozenset[str]
     reads: frozenset[str]
@@ -84,11 +86,17 @@ def entry_of(agent: Agent) -> Entry:
     return Entry(
         agent,
         key,
+        number_of(key),
         frozenset(facets),
         skill_ids,
         reads=_modes(agent.input_modes, (skill.input_modes for skill in agent.skills)),
         writes=_modes(agent.output_modes, (skill.output_modes for skill in agent.skills)),
     )
+
+
+def number_of(text: str) -> int:
+    """64 bits that depend on every character and are the same in every process."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
 
 def _modes(of_card: tuple[str, ...], of_skills: Iterable[tuple[str, ...]]) -> frozenset[str]:
@@ -182,12 +190,12 @@ class Roster:
 
     def find(self, tenant: str, agent_id: str) -> Entry | None:
         """The agent of that id."""
-        index = self._tenants.get(tenant)
-        return index.entries.get(fold(agent_id)) if index else None
+        return self.entries(tenant).get(fold(agent_id))
 
-    def entry(self, tenant: str, key: str) -> Entry:
-        """The agent of that folded id. Raises ``KeyError``."""
-        return self._tenants[tenant].entries[key]
+    def entries(self, tenant: str) -> Mapping[str, Entry]:
+        """The agents of a tenant by folded id. Valid until the roster changes."""
+        index = self._tenants.get(tenant)
+        return index.entries if index else {}
 
     def view(self, entry: Entry) -> AgentView:
         """The state of an agent now."""
@@ -221,16 +229,10 @@ class Roster:
         names = index.names.get((facet.kind, alike), ()) if alike else ()
         return sorted(name for name in names if name != facet.name)
 
-    def of_tenant(self, tenant: str) -> Iterator[Entry]:
-        """The agents of a tenant, by folded id."""
-        index = self._tenants.get(tenant)
-        if index is not None:
-            yield from (index.entries[key] for key in index.keys)
-
     def __iter__(self) -> Iterator[Entry]:
-        """Every agent of every tenant."""
-        for tenant in sorted(self._tenants):
-            yield from self.of_tenant(tenant)
+        """Every agent, by tenant and folded id."""
+        for _, index in sorted(self._tenants.items()):
+            yield from (index.entries[key] for key in index.keys)
 
     def __len__(self) -> int:
         return sum(len(index.keys) for index in self._tenants.values())

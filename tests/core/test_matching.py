@@ -23,7 +23,7 @@ from a2a_handoff.core.agents import (
     Status,
     effective_capabilities,
 )
-from a2a_handoff.core.context import HandoffContext, Requirements, Signals
+from a2a_handoff.core.context import HandoffContext, HandoffOptions, Package, Requirements, Signals
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Outcome, Resolution
 from a2a_handoff.core.matching import CANDIDATES_MAX, PASSED_OVER_MAX, resolve, supervisors
@@ -32,7 +32,6 @@ from a2a_handoff.core.roster import Roster
 from a2a_handoff.core.rules import RoutingRules, Rule, shipped
 
 NO_RULES = RoutingRules()
-CONTEXT = HandoffContext(correlation_id="c", source_agent="me", conversation_summary="s", user_intent="i")
 
 
 def agent(name: str, *, url: str = "", platform: str = "", can: tuple[str, ...] = (), **fields) -> Agent:
@@ -61,15 +60,30 @@ def skilled(name: str, *skills: str, tags: tuple[str, ...] = (), **fields) -> Ag
 
 
 def ask(
-    views, rules: RoutingRules = NO_RULES, *, passed_over_max: int = PASSED_OVER_MAX, **question
+    views: Any, rules: RoutingRules = NO_RULES, *, passed_over_max: int = PASSED_OVER_MAX, **asked: Any
 ) -> Resolution:
-    requirements = {k: question.pop(k) for k in tuple(question) if k in Requirements.__slots__}
-    asked = Question(
-        tenant=question.pop("tenant", "t"),
-        requirements=question.pop("requirements", Requirements(**requirements)),
-        **question,
+    requirements = {k: asked.pop(k) for k in tuple(asked) if k in Requirements.__slots__}
+    context = HandoffContext(
+        correlation_id="c",
+        source_agent="me",
+        conversation_summary="s",
+        user_intent="i",
+        target_agent=asked.pop("target_agent", ""),
+        handoff_chain=asked.pop("path", ()),
     )
-    return resolve(asked, views, rules, passed_over_max=passed_over_max)
+    package = Package(
+        context=context,
+        requirements=Requirements(**requirements),
+        signals=asked.pop("signals", Signals()),
+        options=HandoffOptions(fallback=asked.pop("fallback", ())),
+        synthesized=asked.pop("synthesized", False),
+    )
+    modes = {
+        "input_modes": asked.pop("part_modes", ()),
+        "output_modes": asked.pop("accepted_output_modes", ()),
+    }
+    question = Question(tenant=asked.pop("tenant", "t"), package=package, **modes, **asked)
+    return resolve(question, views, rules, passed_over_max=passed_over_max)
 
 
 def names(resolution: Resolution) -> list[str]:
@@ -164,30 +178,38 @@ def test_c016_no_overlap_no_score():
 @pytest.mark.parametrize("field", ["capabilities", "tags", "input_modes", "output_modes"])
 def test_c016_an_empty_name_is_refused(field: str):
     with pytest.raises(HandoffError) as caught:
-        ask([push("a", "x")], **{field: ("x", " ")})
+        ask([push("a", "x")], **dict[str, Any]({field: ("x", " ")}))
     assert caught.value.code is Code.INVALID_CONTEXT
     assert caught.value.violations[0].field == f"requirements.{field}[1]"
 
 
 def test_c021_a_context_that_asks_for_nothing_is_refused():
     with pytest.raises(HandoffError) as caught:
-        ask([push("a", "x"), push("default_agent")], shipped(), context=CONTEXT)
+        ask([push("a", "x"), push("default_agent")], shipped())
     assert caught.value.code is Code.INVALID_CONTEXT
 
 
 def test_a_context_with_signals_that_no_rule_matches_goes_to_the_default():
-    resolution = ask([push("default_agent")], shipped(), context=CONTEXT, signals=Signals(intent="other"))
+    resolution = ask([push("default_agent")], shipped(), signals=Signals(intent="other"))
     assert (names(resolution), resolution.rule) == (["default_agent"], "default")
 
 
 def test_a_plain_message_goes_to_the_default_and_to_nobody_else():
     assert names(ask([push("default_agent"), push("b")], shipped(), synthesized=True)) == ["default_agent"]
-    nobody = ask([push("b")], shipped(), synthesized=True, context=CONTEXT)
+    nobody = ask([push("b")], shipped(), synthesized=True)
     assert nobody.reason is Outcome.NO_CAPABLE_AGENT
     assert not nobody.wait
     assert why(nobody)["default_agent"] == (
         "is the target of rule 'default' and not registered: name a target_agent or requirements"
     )
+
+
+def test_the_text_of_a_message_suggests_and_never_routes():
+    views = [skilled("a", "invoices"), skilled("b", "weather")]
+    nobody = ask(views, shipped(), synthesized=True, text="Please look at my Invoices, now.")
+    assert names(nobody) == []
+    assert "skill invoices: name it in requirements" in why(nobody)["a"]
+    assert "b" not in why(nobody)
 
 
 def test_tags_alone_need_one_that_matches():
@@ -210,7 +232,7 @@ ADHESIF = "adh\u00e9sif.expert"
 @pytest.mark.parametrize("field", ["skill", "capability", "tag"])
 def test_c015_equivalent_spellings_match(asked: str, field: str):
     views = [skilled("a", ADHESIF, tags=(ADHESIF,)), push("b")]
-    wanted = (
+    wanted: dict[str, Any] = (
         {"skill": asked}
         if field == "skill"
         else {"capabilities" if field == "capability" else "tags": (asked,)}
@@ -222,7 +244,7 @@ def test_c015_equivalent_spellings_match(asked: str, field: str):
 def test_c015_the_ascii_variant_is_a_suggestion_and_no_match(field: str):
     views = [skilled("a", ADHESIF, tags=(ADHESIF,)), push("b")]
     asked = "adhesif.expert"
-    wanted = (
+    wanted: dict[str, Any] = (
         {"skill": asked}
         if field == "skill"
         else {"capabilities" if field == "capability" else "tags": (asked,)}
@@ -262,7 +284,12 @@ def test_other_tenants_do_not_exist():
 def test_agents_of_another_workspace_are_passed_over():
     views = [push("a", "x", workspace="w1"), push("b", "x", workspace="w2")]
     assert names(ask(views, capabilities=("x",), workspace="w2")) == ["b"]
-    assert set(names(ask(views, capabilities=("x",)))) == {"a", "b"}
+
+
+def test_a_sender_that_is_registered_asks_within_its_own_workspace():
+    views = [push("me", workspace="w1"), push("a", "x", workspace="w1"), push("b", "x")]
+    assert names(ask(views, capabilities=("x",), sender="me")) == ["a"]
+    assert names(ask(views, capabilities=("x",), sender="stranger")) == ["b"]
 
 
 def test_people_and_supervisors_are_never_matched_as_agents():
@@ -411,8 +438,8 @@ def test_a_domain_is_declared_or_a_tag(where: str):
     ],
 )
 def test_ranking_goes_by_match_then_leisure_then_load_then_speed_then_success(better, worse, asked):
-    asked = asked or {"capabilities": ("x",)}
-    assert names(ask([worse, better], **asked)) == ["z", "a"]
+    wanted: dict[str, Any] = asked or {"capabilities": ("x",)}
+    assert names(ask([worse, better], **wanted)) == ["z", "a"]
 
 
 def test_a_full_agent_stays_a_candidate_and_says_so():
@@ -569,7 +596,7 @@ def test_a_named_target_that_was_tried_gives_way():
 
 
 def test_fallbacks_without_a_target_are_asked_in_their_order():
-    assert names(ask([push("a"), push("b")], fallback=("b", "a"), context=CONTEXT)) == ["b", "a"]
+    assert names(ask([push("a"), push("b")], fallback=("b", "a"))) == ["b", "a"]
 
 
 def test_an_agent_is_a_candidate_once():
@@ -580,9 +607,7 @@ def test_an_agent_is_a_candidate_once():
 
 
 def test_a_rule_sends_to_its_agent_and_names_itself():
-    resolution = ask(
-        [push("billing_agent"), push("b")], shipped(), signals=Signals(intent="billing"), context=CONTEXT
-    )
+    resolution = ask([push("billing_agent"), push("b")], shipped(), signals=Signals(intent="billing"))
     assert (names(resolution), resolution.rule) == (["billing_agent"], "billing")
     assert resolution.candidates[0].reasons == ("target of rule 'billing'",)
 
@@ -694,15 +719,10 @@ def test_a_roster_forgets_what_is_dropped_and_what_is_replaced():
     roster.put(agent("a", can=("x",)))
     roster.put(agent("b", can=("x",)))
     roster.put(agent("A", can=("y",)))
-    assert names(
-        resolve(Question(tenant="t", requirements=Requirements(capabilities=("x",))), roster, NO_RULES)
-    ) == ["b"]
+    assert names(ask(roster, capabilities=("x",))) == ["b"]
     assert roster.drop("t", "B") is not None
     assert roster.drop("t", "b") is None
     assert roster.drop("nowhere", "b") is None
     assert [entry.agent.agent_id for entry in roster] == ["A"]
     assert len(roster) == 1
-    assert (
-        names(resolve(Question(tenant="t", requirements=Requirements(capabilities=("x",))), roster, NO_RULES))
-        == []
-    )
+    assert names(ask(roster, capabilities=("x",))) == []

@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -105,7 +106,7 @@ def introduce(
 
     ``needed`` maps the facts that the receiver must have to what a person calls them, with the
     article (``{"customer_number": "your customer number"}``). ``show`` names the facts to say back,
-    in this order; by default the first five that fit on a line. ``language`` overrides the person's
+    in this order; by default the first five. ``language`` overrides the person's
     own (``user_preferences``). Whatever the package lacks is left out.
     """
     phrases = PHRASES.get(_folded_language(language)) or phrases_for(context.get("user_preferences"))
@@ -130,7 +131,10 @@ def questions(
 ) -> tuple[Question, ...]:
     """The questions whose answers are not in ``facts``, in the order of ``needed``."""
     return tuple(
-        Question(fact=fact, text=phrases.question.format(label=_line(label, TEXT_CHARS) or fact))
+        Question(
+            fact=fact,
+            text=phrases.question.format(label=_line(label, TEXT_CHARS) or _line(_spoken(fact), TEXT_CHARS)),
+        )
         for fact, label in needed.items()
         if not is_answered(fact, facts)
     )
@@ -190,18 +194,34 @@ def _is_empty(value: object) -> bool:
 
 
 def _shown(facts: Mapping[str, Any], show: Sequence[str] | None, phrases: Phrases) -> Iterator[str]:
-    left = FACTS_SHOWN if show is None else len(show)
-    names = list(facts) if show is None else [name for name in show if name in facts]
-    for name in names:
-        if not left:
-            return
-        if value := _value(facts[name], phrases):
-            left -= 1
-            yield f"{_line(_spoken(name), VALUE_CHARS)}{phrases.colon}{value}"
+    """Facts as *name: value*, those of inner objects with the outer name before their own."""
+    leaves = list(_leaves(facts, ()))
+    if show is not None:
+        order = [_folded_name(name) for name in show]
+        leaves = [leaf for wanted in order for leaf in leaves if wanted in _names(leaf[0])]
+    shown = (
+        (_line(" ".join(map(_spoken, path)), VALUE_CHARS), _value(value, phrases)) for path, value in leaves
+    )
+    spoken = (f"{name}{phrases.colon}{value}" for name, value in shown if name and value)
+    return islice(spoken, FACTS_SHOWN if show is None else None)
+
+
+def _leaves(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _leaves(cast("Mapping[str, Any]", inner), (*path, name))
+        else:
+            yield (*path, name), inner
+
+
+def _names(path: tuple[str, ...]) -> set[str]:
+    """The folded names by which ``show`` may ask for what stands at a path: its own and the outer ones'."""
+    folded = list(map(_folded_name, path))
+    return {"".join(folded[:end]) for end in range(1, len(folded) + 1)}
 
 
 def _value(value: object, phrases: Phrases) -> str:
-    """A fact on one line, empty if it has none: containers of containers are not for people."""
+    """A fact on one line; empty for null, for blank text and for what is no list of plain values."""
     if isinstance(value, bool):
         return phrases.yes if value else phrases.no
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:

@@ -23,6 +23,8 @@ from msgspec import Raw
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.ports import RemoteState
+from a2a_handoff.wire.fields import FAULTS_MAX
+from a2a_handoff.wire.members import Members
 
 #: What 1.0 can say of a part and the older generations cannot (the media type of a text, say) travels
 #: in the part's metadata under this key, and comes back from there.
@@ -66,7 +68,7 @@ _ROLES_IN: Mapping[bytes, Raw] = MappingProxyType(
 )
 _USER, _AGENT = Raw(b'"user"'), Raw(b'"agent"')
 _TEXT, _DATA, _FILE = Raw(b'"text"'), Raw(b'"data"'), Raw(b'"file"')
-_MESSAGE, _TRUE, _NULL = Raw(b'"message"'), Raw(b"true"), Raw(b"null")
+_MESSAGE, _TRUE, _NULL, _EMPTY = Raw(b'"message"'), Raw(b"true"), Raw(b"null"), Raw(b'""')
 
 #: Fields of ``file`` in the older generations, and what they are called in a 1.0 part. The last two
 #: are a dialect of the first generation.
@@ -82,7 +84,6 @@ _FIRST_ARTIFACT = frozenset({"name", "description", "parts", "metadata"})
 
 _object = msgspec.json.Decoder(dict[str, Raw])
 _array = msgspec.json.Decoder(list[Raw])
-_texts = msgspec.json.Decoder(list[str])
 _text = msgspec.json.Decoder(str)
 pack = msgspec.json.Encoder().encode
 
@@ -238,12 +239,12 @@ def _file_out(fields: dict[str, Raw], discriminator: str) -> Raw:
 # --- messages ------------------------------------------------------------------------------------
 
 
-def message_in(body: bytes, generation: Generation, *, message_id: str = "") -> bytes:
+def message_in(body: bytes, generation: Generation, *, message_id: str | None = None) -> bytes:
     """A message as 1.0.
 
-    A message without an id, as in the first generation, gets ``message_id``, or one made of its
-    content, so that the same content has the same id. ``content`` in place of ``parts`` and
-    ``message_id`` in place of ``messageId`` (python-a2a) are read too.
+    A message without an id, as in the first generation, gets ``message_id`` (empty: none), or else one
+    made of its content, so that the same content has the same id. ``content`` in place of ``parts``
+    and ``message_id`` in place of ``messageId`` (python-a2a) are read too.
 
     Raises ``HandoffError`` (``invalid_params``) if it is not a JSON object.
     """
@@ -253,8 +254,10 @@ def message_in(body: bytes, generation: Generation, *, message_id: str = "") -> 
     fields.pop("kind", None)
     _accept_content(fields)
     if "messageId" not in fields:
-        made = Raw(pack(message_id or content_id(body)))
-        fields = {"messageId": fields.pop("message_id", made), **fields}
+        made = content_id(body) if message_id is None else message_id
+        written = fields.pop("message_id", Raw(pack(made)))
+        if written != _EMPTY:
+            fields = {"messageId": written, **fields}
     if "role" in fields:
         fields["role"] = _ROLES_IN.get(bytes(fields["role"]), fields["role"])
     return _with_parts(fields, None)
@@ -409,94 +412,64 @@ def message_faults(body: bytes, generation: Generation = Generation.V1_0) -> tup
     """
     if not body.lstrip().startswith(b"{"):
         return (Violation("", "must be an object"),)
-    fields = fields_of(body)
-    faults: list[Violation] = []
-    _check_text(fields, "messageId", faults, required=True)
-    for name in ("contextId", "taskId"):
-        _check_text(fields, name, faults)
-    role = bytes(fields.get("role", b""))
+    message = Members(fields_of(body), "", [])
+    message.text("messageId", required=True)
+    message.text("contextId")
+    message.text("taskId")
+    role = message.raw("role")
     if role not in (b'"ROLE_USER"', b'"ROLE_AGENT"'):
         words = "ROLE_USER or ROLE_AGENT" if generation is Generation.V1_0 else "user or agent"
-        faults.append(Violation("role", f"must be {words}" if role else f"is required: {words}"))
-    for name in ("extensions", "referenceTaskIds"):
-        _check_texts(fields, name, faults)
-    _check_object(fields, "metadata", faults)
-    return (*faults, *_part_faults(fields, generation))
+        message.fault("role", f"must be {words}" if role else f"is required: {words}")
+    message.texts("extensions")
+    message.texts("referenceTaskIds")
+    message.object("metadata")
+    _check_parts(message, generation)
+    return tuple(message.faults)
 
 
 def artifact_faults(body: bytes, generation: Generation = Generation.V1_0) -> tuple[Violation, ...]:
     """What is wrong with a 1.0 artifact (section 4.1.7); paths are relative to it."""
     if not body.lstrip().startswith(b"{"):
         return (Violation("", "must be an object"),)
-    fields = fields_of(body)
-    faults: list[Violation] = []
-    _check_text(fields, "artifactId", faults, required=True)
-    for name in ("name", "description"):
-        _check_text(fields, name, faults)
-    _check_texts(fields, "extensions", faults)
-    _check_object(fields, "metadata", faults)
-    return (*faults, *_part_faults(fields, generation))
+    artifact = Members(fields_of(body), "", [])
+    artifact.text("artifactId", required=True)
+    artifact.text("name")
+    artifact.text("description")
+    artifact.texts("extensions")
+    artifact.object("metadata")
+    _check_parts(artifact, generation)
+    return tuple(artifact.faults)
 
 
-def _part_faults(fields: dict[str, Raw], generation: Generation) -> list[Violation]:
-    parts = fields.get("parts")
-    if parts is None:
-        return [Violation("parts", "is required: at least one part")]
-    if not _starts(parts, b"["):
-        return [Violation("parts", "must be a list")]
+def _check_parts(holder: Members, generation: Generation) -> None:
+    parts = holder.raw("parts")
+    if not parts.startswith(b"["):
+        holder.fault("parts", "must be a list" if parts else "is required: at least one part")
+        return
     items = _array.decode(parts)
     if not items:
-        return [Violation("parts", "must hold at least one part")]
-    faults: list[Violation] = []
+        holder.fault("parts", "must hold at least one part")
     for number, item in enumerate(items):
-        path = f"parts[{number}]"
-        if not _starts(item, b"{"):
-            faults.append(Violation(path, "must be an object"))
-            continue
-        part = _object.decode(item)
-        if len(_contents(part)) != 1:
-            names = "text, raw, url, data" if generation is Generation.V1_0 else "text, file, data"
-            faults.append(Violation(path, f"must hold exactly one of {names}"))
-        found: list[Violation] = []
-        part = _set(part)
-        for name in ("text", "raw", "url", "filename", "mediaType"):
-            _check_text(part, name, found)
-        _check_object(part, "metadata", found)
-        for fault in found:
-            name = fault.field
-            if generation is not Generation.V1_0 and name in _FILE_NAMES:
-                name = f"file.{_FILE_NAMES[name]}"
-            faults.append(Violation(f"{path}.{name}", fault.description))
-    return faults
+        if len(holder.faults) >= FAULTS_MAX:
+            return
+        if _starts(item, b"{"):
+            _check_part(holder, f"parts[{number}]", _object.decode(item), generation)
+        else:
+            holder.fault(f"parts[{number}]", "must be an object")
 
 
-def _check_text(
-    fields: dict[str, Raw], name: str, faults: list[Violation], *, required: bool = False
-) -> None:
-    value = fields.get(name)
-    if value is None:
-        if required:
-            faults.append(Violation(name, "is required"))
-    elif not _starts(value, b'"'):
-        faults.append(Violation(name, "must be a string"))
-    elif required and not _text.decode(value).strip():
-        faults.append(Violation(name, "must not be blank"))
-
-
-def _check_texts(fields: dict[str, Raw], name: str, faults: list[Violation]) -> None:
-    value = fields.get(name)
-    if value is None:
-        return
-    try:
-        _texts.decode(value)
-    except msgspec.ValidationError:
-        faults.append(Violation(name, "must be a list of strings"))
-
-
-def _check_object(fields: dict[str, Raw], name: str, faults: list[Violation]) -> None:
-    value = fields.get(name)
-    if value is not None and not _starts(value, b"{"):
-        faults.append(Violation(name, "must be an object"))
+def _check_part(holder: Members, path: str, fields: dict[str, Raw], generation: Generation) -> None:
+    old = generation is not Generation.V1_0
+    if len(_contents(fields)) != 1:
+        names = "text, file, data" if old else "text, raw, url, data"
+        holder.fault(path, f"must hold exactly one of {names}")
+    part = Members(fields, "", [])
+    for name in ("text", "raw", "url", "filename", "mediaType"):
+        part.text(name)
+    part.object("metadata")
+    for fault in part.faults:
+        name = f"file.{_FILE_NAMES[fault.field]}" if old and fault.field in _FILE_NAMES else fault.field
+        holder.fault(f"{path}.{name}", fault.description)
 
 
 def _contents(part: dict[str, Raw]) -> list[str]:

@@ -1,0 +1,496 @@
+"""What a caller asks for: the params of every method of every generation as one typed request.
+
+Duty: read and check the params of an operation.
+Rules: the generations differ in tables, not in code paths. Every fault is named at its place, in the
+caller's own names; wrong types are never coerced (``"false"`` is not false). A null is an unset field,
+an unknown field is ignored. What is passed on (messages, metadata) stays byte for byte.
+Sources: A2A 1.0 sections 3.1, 3.2, 3.6 and 9.4; the 0.3 schema; ``a2a.json`` of 0.1.
+Not here: the envelope, which method it is (``methods``), converting messages (``shapes``), the handoff
+context in the metadata (``context``), who may do it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.ports import RemoteState
+from a2a_handoff.wire.envelope import NO_ID, Call, open_envelope, open_object
+from a2a_handoff.wire.fields import members_of
+from a2a_handoff.wire.members import ID_CHARS_MAX, Members
+from a2a_handoff.wire.methods import METHODS, SHARED_METHODS, Operation, negotiate, resolve
+from a2a_handoff.wire.shapes import STATES, content_id, fields_of, message_faults, message_in, pack, push_in
+
+__all__ = [
+    "METHODS",
+    "Asked",
+    "CancelParams",
+    "CardParams",
+    "GetParams",
+    "ListParams",
+    "Operation",
+    "Params",
+    "PushParams",
+    "SendParams",
+    "SubscribeParams",
+    "fill",
+    "from_query",
+    "negotiate",
+    "open_first_generation",
+    "page_token",
+    "read",
+    "read_params",
+]
+
+URL_BYTES_MAX: Final = 2_048
+SECRET_BYTES_MAX: Final = 8_192
+#: The largest ``int32``, the type of all counts in A2A 1.0.
+COUNT_MAX: Final = 2**31 - 1
+PAGE_SIZE_DEFAULT: Final = 50
+PAGE_SIZE_MAX: Final = 100
+PAGE_TOKEN_BYTES_MAX: Final = 1_024
+#: How much of a message's text is kept at hand.
+TEXT_CHARS_MAX: Final = 4_000
+
+_V1_0, _V0_3, _V0_1 = Generation.V1_0, Generation.V0_3, Generation.V0_1
+_NULL: Final = Raw(b"null")
+_NO_METADATA: Final[Mapping[str, Raw]] = MappingProxyType({})
+
+#: Where the id of the task and that of the configuration stand in params about push configurations.
+_PUSH_NAMES: Final[Mapping[Generation, tuple[str, str]]] = MappingProxyType(
+    {_V1_0: ("taskId", "id"), _V0_3: ("id", "pushNotificationConfigId"), _V0_1: ("id", "")}
+)
+_PUSH_MEMBERS: Final[Mapping[Generation, str]] = MappingProxyType(
+    {_V1_0: "taskPushNotificationConfig", _V0_3: "pushNotificationConfig", _V0_1: "pushNotification"}
+)
+
+#: Query parameters that are not strings (A2A 1.0 section 11.5).
+_QUERY_COUNTS: Final = frozenset({"historyLength", "pageSize"})
+_QUERY_FLAGS: Final = frozenset({"includeArtifacts"})
+
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendParams:
+    """A message. ``message`` is A2A 1.0 JSON, whatever generation it came in.
+
+    ``metadata`` and ``message_metadata`` are those of the request and of the message, member by member
+    as written; ``request_metadata`` is the former whole, or empty. ``alias`` is a task id that the
+    client made (first generation), ``context_id`` its session then. ``history_length`` is ``None`` if
+    nothing was said of it. ``push`` is a 1.0 push configuration, or empty. ``text`` is the beginning of
+    the message's text, ``input_modes`` the media types of its parts as far as they are known.
+    """
+
+    message: bytes
+    message_id: str
+    task_id: str = ""
+    context_id: str = ""
+    alias: str = ""
+    text: str = ""
+    input_modes: tuple[str, ...] = ()
+    metadata: Mapping[str, Raw] = field(default=_NO_METADATA)
+    message_metadata: Mapping[str, Raw] = field(default=_NO_METADATA)
+    request_metadata: bytes = b""
+    extensions: tuple[str, ...] = ()
+    reference_task_ids: tuple[str, ...] = ()
+    accepted_output_modes: tuple[str, ...] = ()
+    history_length: int | None = None
+    return_immediately: bool = False
+    push: bytes = b""
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetParams:
+    """One task. ``history_length`` is ``None`` if nothing was said of it."""
+
+    task_id: str
+    history_length: int | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListParams:
+    """A page of tasks. ``before`` is the cursor of the page token, ``updated_after`` epoch seconds."""
+
+    page_size: int = PAGE_SIZE_DEFAULT
+    before: tuple[float, str] | None = None
+    context_id: str = ""
+    status: RemoteState | None = None
+    updated_after: float | None = None
+    history_length: int | None = None
+    include_artifacts: bool = False
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelParams:
+    """Stop a task. ``metadata`` is the request's, as written, or empty."""
+
+    task_id: str
+    metadata: bytes = b""
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeParams:
+    """Follow a task."""
+
+    task_id: str
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushParams:
+    """Set, get, list or delete push configurations of a task.
+
+    ``config`` is a 1.0 configuration, when one is set. An empty ``config_id`` asks for the first.
+    """
+
+    task_id: str
+    config_id: str = ""
+    config: bytes = b""
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardParams:
+    """The extended card."""
+
+    tenant: str = ""
+
+
+Params = SendParams | GetParams | ListParams | CancelParams | SubscribeParams | PushParams | CardParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request of any generation.
+
+    ``shared``: the method is one of both older generations, so a task id that its client made means
+    the first one, whose shapes the answer then has.
+    """
+
+    operation: Operation
+    generation: Generation
+    params: Params
+    shared: bool = False
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read(call: Call, negotiated: Generation) -> Asked:
+    """The typed request of an opened envelope.
+
+    Raises ``HandoffError``: see ``resolve`` and ``read_params``; ``invalid_request`` for a notification
+    that has no other fault.
+    """
+    operation, generation = resolve(call.method, negotiated)
+    params = read_params(operation, generation, call.params)
+    if call.notification:
+        raise HandoffError(Code.INVALID_REQUEST, "id is missing: notifications are not accepted.")
+    shared = call.method in SHARED_METHODS
+    return Asked(operation=operation, generation=generation, params=params, shared=shared)
+
+
+def read_params(operation: Operation, generation: Generation, params: Raw | bytes) -> Params:
+    """Read the params of one operation.
+
+    Raises ``HandoffError`` (``invalid_params``) with one violation for each fault.
+    """
+    fields = Members(fields_of(params), "", [])
+    found = _READERS[operation](fields, generation, bytes(params))
+    if fields.faults:
+        # The first of several faults of one field says why; the others follow from it.
+        first = {fault.field: fault for fault in reversed(fields.faults)}
+        violations = tuple(reversed(first.values()))
+        named = f"{violations[0].field} {violations[0].description}"
+        raise HandoffError(Code.INVALID_PARAMS, f"Invalid parameters: {named}.", violations=violations)
+    return found
+
+
+# --- bodies without an envelope ------------------------------------------------------------------
+
+
+def open_first_generation(body: bytes, method: str) -> tuple[Call, bool]:
+    """A call by plain HTTP, as ``POST /tasks/send`` has it: bare params, or an envelope all the same.
+
+    The second value tells whether it was bare, so that the answer is bare too.
+
+    Raises ``HandoffError``, an ``EnvelopeError`` where there is an envelope.
+    """
+    params = open_object(body)
+    if "jsonrpc" in fields_of(params):
+        return open_envelope(body), False
+    return Call(id=NO_ID, method=method, params=params), True
+
+
+def from_query(items: Iterable[tuple[str, str]]) -> Raw:
+    """Query parameters as params (section 11.5); of several with one name the last counts.
+
+    What should be a number or a flag and is not stays a string, and is found to be wrong later.
+    """
+    members: dict[str, object] = {}
+    for name, value in items:
+        if name in _QUERY_COUNTS and re.fullmatch(r"-?[0-9]{1,18}", value):
+            members[name] = int(value)
+        elif name in _QUERY_FLAGS and value in ("true", "false"):
+            members[name] = value == "true"
+        else:
+            members[name] = value
+    return Raw(pack(members))
+
+
+def fill(params: Raw | bytes, **members: str) -> Raw:
+    """Params with members that stood in the path, which go over those of the body."""
+    return Raw(pack({**fields_of(params), **members}))
+
+
+def page_token(cursor: tuple[float, str] | None) -> str:
+    """The page token of a cursor; empty for the last page."""
+    if cursor is None:
+        return ""
+    return base64.urlsafe_b64encode(pack(cursor)).decode().rstrip("=")
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+class _Part(msgspec.Struct):
+    """As much of a part as routing needs."""
+
+    text: str | None = None
+    raw: str | None = None
+    url: str | None = None
+    mediaType: str | None = None  # noqa: N815 - the wire's name
+
+
+_parts = msgspec.json.Decoder(list[_Part])
+_cursor = msgspec.json.Decoder(tuple[float, str])
+
+
+def _send(fields: Members, generation: Generation, _params: bytes) -> SendParams:
+    first = generation is _V0_1
+    alias = fields.id("id", required=True) if first else ""
+    settings = fields if first else (fields.child("configuration") or Members({}, "", []))
+    metadata = fields.object("metadata")
+    message = _message(fields, alias, generation)
+    inner = fields_of(message) if message else {}
+    said = Members(inner, "message", fields.faults)
+    text, modes = _content(inner)
+    return SendParams(
+        message=message,
+        message_id=said.id("messageId"),
+        task_id="" if first else said.id("taskId"),
+        context_id=fields.id("sessionId") if first else said.id("contextId"),
+        alias=alias,
+        text=text,
+        input_modes=modes,
+        metadata=members_of(metadata) or _NO_METADATA,
+        message_metadata=members_of(inner.get("metadata", _NULL)) or _NO_METADATA,
+        request_metadata=metadata,
+        extensions=said.texts("extensions"),
+        reference_task_ids=said.texts("referenceTaskIds"),
+        accepted_output_modes=settings.texts("acceptedOutputModes"),
+        history_length=settings.count("historyLength", 0, COUNT_MAX),
+        return_immediately=_returns_at_once(settings, generation),
+        push=_nested_push(settings, _PUSH_MEMBERS[generation], generation),
+        tenant=_tenant(fields, generation),
+    )
+
+
+def _message(fields: Members, alias: str, generation: Generation) -> bytes:
+    """The message as 1.0, or empty if there is none to speak of."""
+    written = fields.raw("message")
+    if not written.startswith(b"{"):
+        fields.fault("message", "must be an object" if written else "is required")
+        return b""
+    made = content_id(written, alias) if generation is _V0_1 else ""
+    message = message_in(written, generation, message_id=made)
+    for fault in message_faults(message, generation):
+        fields.fault(f"message.{fault.field}", fault.description)
+    return message
+
+
+def _content(message: Mapping[str, Raw]) -> tuple[str, tuple[str, ...]]:
+    """The beginning of the text, and the media types of the parts."""
+    try:
+        parts = _parts.decode(message["parts"])
+    except (KeyError, msgspec.DecodeError):
+        return "", ()
+    texts: list[str] = []
+    modes: dict[str, None] = {}
+    for part in parts:
+        if part.text is not None:
+            texts.append(part.text)
+            modes[part.mediaType or "text/plain"] = None
+        elif part.mediaType:
+            modes[part.mediaType] = None
+        elif part.raw is None and part.url is None:
+            modes["application/json"] = None
+    return "\n".join(texts)[:TEXT_CHARS_MAX], tuple(modes)
+
+
+def _returns_at_once(settings: Members, generation: Generation) -> bool:
+    """0.3 asks the other way round; without a word both block, and so does the first generation."""
+    match generation:
+        case Generation.V1_0:
+            return settings.flag("returnImmediately") is True
+        case Generation.V0_3:
+            return settings.flag("blocking") is False
+        case Generation.V0_1:
+            return False
+
+
+def _get(fields: Members, generation: Generation, _params: bytes) -> GetParams:
+    return GetParams(
+        task_id=fields.id("id", required=True),
+        history_length=fields.count("historyLength", 0, COUNT_MAX),
+        tenant=_tenant(fields, generation),
+    )
+
+
+def _list(fields: Members, generation: Generation, _params: bytes) -> ListParams:
+    page_size = fields.count("pageSize", 1, PAGE_SIZE_MAX)
+    return ListParams(
+        page_size=PAGE_SIZE_DEFAULT if page_size is None else page_size,
+        before=_before(fields),
+        context_id=fields.id("contextId"),
+        status=_status(fields, generation),
+        updated_after=fields.instant("statusTimestampAfter"),
+        history_length=fields.count("historyLength", 0, COUNT_MAX),
+        include_artifacts=fields.flag("includeArtifacts") is True,
+        tenant=_tenant(fields, generation),
+    )
+
+
+def _before(fields: Members) -> tuple[float, str] | None:
+    token = fields.text("pageToken", bytes_max=PAGE_TOKEN_BYTES_MAX)
+    if not token:
+        return None
+    try:
+        padded = token.encode() + b"=" * (-len(token) % 4)
+        return _cursor.decode(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, msgspec.DecodeError):
+        fields.fault("pageToken", "is not a token that this service gave")
+        return None
+
+
+def _status(fields: Members, generation: Generation) -> RemoteState | None:
+    words = STATES[generation]
+    word = fields.text("status", bytes_max=ID_CHARS_MAX)
+    state = words.get(word, RemoteState.UNSPECIFIED)
+    if word and word not in words:
+        known = ", ".join(name for name, one in words.items() if one is not RemoteState.UNSPECIFIED)
+        fields.fault("status", f"must be one of {known}")
+    return None if state is RemoteState.UNSPECIFIED else state
+
+
+def _cancel(fields: Members, generation: Generation, _params: bytes) -> CancelParams:
+    return CancelParams(
+        task_id=fields.id("id", required=True),
+        metadata=fields.object("metadata"),
+        tenant=_tenant(fields, generation),
+    )
+
+
+def _subscribe(fields: Members, generation: Generation, _params: bytes) -> SubscribeParams:
+    return SubscribeParams(task_id=fields.id("id", required=True), tenant=_tenant(fields, generation))
+
+
+def _set_push(fields: Members, generation: Generation, params: bytes) -> PushParams:
+    task_id = fields.id("id" if generation is _V0_1 else "taskId", required=True)
+    if generation is _V1_0:
+        config = _push(fields, params, generation, task_id)
+    else:
+        config = _nested_push(fields, "pushNotificationConfig", generation, task_id, required=True)
+    config_id = Members(members_of(config) or {}, "", []).text("id")
+    return PushParams(task_id=task_id, config_id=config_id, config=config, tenant=_tenant(fields, generation))
+
+
+def _nested_push(
+    fields: Members, name: str, generation: Generation, task_id: str = "", *, required: bool = False
+) -> bytes:
+    """The configuration that stands in ``name``, as 1.0; empty if there is none."""
+    written = fields.raw(name)
+    inner = fields.child(name)
+    if inner is not None:
+        return _push(inner, written, generation, task_id)
+    if required and not written:
+        fields.fault(name, "is required")
+    return b""
+
+
+def _push(fields: Members, written: bytes, generation: Generation, task_id: str) -> bytes:
+    """A push configuration, checked, as 1.0."""
+    fields.text("url", required=True, bytes_max=URL_BYTES_MAX)
+    fields.text("token", bytes_max=SECRET_BYTES_MAX)
+    fields.id("id")
+    authentication = fields.child("authentication")
+    if authentication is not None:
+        authentication.text("credentials", bytes_max=SECRET_BYTES_MAX)
+        if generation is _V1_0:
+            authentication.text("scheme", required=True, bytes_max=ID_CHARS_MAX)
+        else:
+            authentication.texts("schemes")
+    return push_in(written, generation, task_id=task_id)
+
+
+def _get_push(fields: Members, generation: Generation, _params: bytes) -> PushParams:
+    return _push_ids(fields, generation, required=generation is _V1_0)
+
+
+def _list_push(fields: Members, generation: Generation, _params: bytes) -> PushParams:
+    task, _ = _PUSH_NAMES[generation]
+    return PushParams(task_id=fields.id(task, required=True), tenant=_tenant(fields, generation))
+
+
+def _delete_push(fields: Members, generation: Generation, _params: bytes) -> PushParams:
+    return _push_ids(fields, generation, required=True)
+
+
+def _push_ids(fields: Members, generation: Generation, *, required: bool) -> PushParams:
+    task, config = _PUSH_NAMES[generation]
+    return PushParams(
+        task_id=fields.id(task, required=True),
+        config_id=fields.id(config, required=required) if config else "",
+        tenant=_tenant(fields, generation),
+    )
+
+
+def _card(fields: Members, generation: Generation, _params: bytes) -> CardParams:
+    return CardParams(tenant=_tenant(fields, generation))
+
+
+def _tenant(fields: Members, generation: Generation) -> str:
+    return fields.id("tenant") if generation is _V1_0 else ""
+
+
+_READERS: Final[Mapping[Operation, Callable[[Members, Generation, bytes], Params]]] = MappingProxyType(
+    {
+        Operation.SEND: _send,
+        Operation.STREAM: _send,
+        Operation.GET: _get,
+        Operation.LIST: _list,
+        Operation.CANCEL: _cancel,
+        Operation.SUBSCRIBE: _subscribe,
+        Operation.SET_PUSH: _set_push,
+        Operation.GET_PUSH: _get_push,
+        Operation.LIST_PUSH: _list_push,
+        Operation.DELETE_PUSH: _delete_push,
+        Operation.EXTENDED_CARD: _card,
+    }
+)

@@ -116,6 +116,7 @@ class ResolutionOut(Outbound):
     passed_over: list[PassedOverOut] = []
     rule: str = Field("", description="The routing rule that matched.")
     reason: str | None = Field(None, description="Why there are no candidates.")
+    more: int = Field(0, description="Agents that were passed over and are not listed.")
     wait: bool = Field(False, description="Agents match, none is present: it would wait.")
     warnings: list[str] = []
 

@@ -181,6 +181,7 @@ def resolution_out(resolution: Resolution, *, warnings: Iterable[str] = ()) -> o
         passed_over=_passed_over(resolution.passed_over),
         rule=resolution.rule,
         reason=resolution.reason.value if resolution.reason else None,
+        more=resolution.more,
         wait=resolution.wait,
         warnings=list(warnings),
     )

@@ -64,7 +64,6 @@ TEXT_CHARS_MAX: Final = 4_000
 
 _V1_0, _V0_3, _V0_1 = Generation.V1_0, Generation.V0_3, Generation.V0_1
 _NULL: Final = Raw(b"null")
-_NO_METADATA: Final[Mapping[str, Raw]] = MappingProxyType({})
 
 #: Where the id of the task and that of the configuration stand in params about push configurations.
 _PUSH_NAMES: Final[Mapping[Generation, tuple[str, str]]] = MappingProxyType(
@@ -100,8 +99,8 @@ class SendParams:
     alias: str = ""
     text: str = ""
     input_modes: tuple[str, ...] = ()
-    metadata: Mapping[str, Raw] = field(default=_NO_METADATA)
-    message_metadata: Mapping[str, Raw] = field(default=_NO_METADATA)
+    metadata: Mapping[str, Raw] = field(default_factory=dict[str, Raw])
+    message_metadata: Mapping[str, Raw] = field(default_factory=dict[str, Raw])
     request_metadata: bytes = b""
     extensions: tuple[str, ...] = ()
     reference_task_ids: tuple[str, ...] = ()
@@ -299,8 +298,8 @@ def _send(fields: Members, generation: Generation, _params: bytes) -> SendParams
         alias=alias,
         text=text,
         input_modes=modes,
-        metadata=members_of(metadata) or _NO_METADATA,
-        message_metadata=members_of(inner.get("metadata", _NULL)) or _NO_METADATA,
+        metadata=members_of(metadata) or {},
+        message_metadata=members_of(inner.get("metadata", _NULL)) or {},
         request_metadata=metadata,
         extensions=said.texts("extensions"),
         reference_task_ids=said.texts("referenceTaskIds"),

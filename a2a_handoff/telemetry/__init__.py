@@ -1,0 +1,11 @@
+"""Spans, metrics and log lines; the only importer of OpenTelemetry.
+
+The rest of the broker commits events and calls ``Telemetry``; it knows no tracer and no meter.
+"""
+
+from a2a_handoff.telemetry.instruments import QueueReading
+from a2a_handoff.telemetry.logs import configure_logging
+from a2a_handoff.telemetry.recorder import SPANS_MARK, Telemetry
+from a2a_handoff.telemetry.served import Served
+
+__all__ = ["SPANS_MARK", "QueueReading", "Served", "Telemetry", "configure_logging"]

@@ -1,0 +1,338 @@
+"""What is measured, and how it follows from committed events.
+
+Duty: the table of instruments, the published formulas, and ``measure``: the measurements that an event
+brings. Rules: a handoff is counted once in ``handoff.duration`` and once in ``handoff.outcomes``;
+attempts are counted apart; agents that are not registered are ``_OTHER``, so that a caller cannot make
+series at will.
+Not here: spans (``core.spans``), the thread that records (``recorder``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Role
+from a2a_handoff.core.events import Event, State
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.spans import TASK_STATES, Attributes
+
+OTHER = "_OTHER"
+
+_TIMES = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10, 30, 60, 120, 300, 900, 3600,
+)  # fmt: skip
+_TASK_TIMES = (*_TIMES, 14_400, 86_400, 604_800)
+_SCORES = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 1)
+_HOPS = (0, 1, 2, 3, 4, 5)
+_HTTP_TIMES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+_AGENTS = ("handoff.source.agent.name", "handoff.target.agent.name")
+
+
+class InstrumentRow(NamedTuple):
+    """One instrument. ``prometheus`` is its name on ``/metrics``."""
+
+    name: str
+    type: Literal["histogram", "counter", "gauge", "updowncounter"]
+    unit: str
+    attributes: tuple[str, ...]
+    meaning: str
+    prometheus: str
+    buckets: tuple[float, ...] = ()
+
+
+INSTRUMENTS = (
+    InstrumentRow(
+        "handoff.duration",
+        "histogram",
+        "s",
+        (*_AGENTS, "error.type"),
+        "From accepting a handoff to the target's first word, or to its end if no target took it. Its count "
+        "is the number of handoffs that were decided.",
+        "handoff_duration_seconds",
+        _TIMES,
+    ),
+    InstrumentRow(
+        "handoff.transition.duration",
+        "histogram",
+        "s",
+        _AGENTS,
+        "From the end of the source agent (its request) to the first word of the target agent. People are "
+        "left out.",
+        "handoff_transition_duration_seconds",
+        _TIMES,
+    ),
+    InstrumentRow(
+        "handoff.context.score",
+        "histogram",
+        "1",
+        _AGENTS,
+        "Share of the context that arrived, 1 if nothing was lost. No sample without evidence.",
+        "handoff_context_score",
+        _SCORES,
+    ),
+    InstrumentRow(
+        "handoff.dispatch.attempts",
+        "counter",
+        "{attempt}",
+        (*_AGENTS, "handoff.attempt.kind"),
+        "Deliveries: `initial` is the first of a handoff, `retry` any other, to the same agent or the next.",
+        "handoff_dispatch_attempts_total",
+    ),
+    InstrumentRow(
+        "handoff.task.duration",
+        "histogram",
+        "s",
+        (*_AGENTS, "a2a.task.state"),
+        "From acceptance by the target to the end of the task.",
+        "handoff_task_duration_seconds",
+        _TASK_TIMES,
+    ),
+    InstrumentRow(
+        "handoff.outcomes",
+        "counter",
+        "{handoff}",
+        (*_AGENTS, "handoff.state", "handoff.engaged", "error.type"),
+        "Handoffs that ended, each once. `handoff.engaged`: a target had accepted it.",
+        "handoff_outcomes_total",
+    ),
+    InstrumentRow(
+        "handoff.rejections",
+        "counter",
+        "{handoff}",
+        ("handoff.source.agent.name", "error.type"),
+        "Requests for a handoff that were refused, nothing stored.",
+        "handoff_rejections_total",
+    ),
+    InstrumentRow(
+        "handoff.hops",
+        "histogram",
+        "{hop}",
+        ("handoff.source.agent.name",),
+        "Hops that the chain had when the handoff was accepted. Its count is the number of handoffs.",
+        "handoff_hops",
+        _HOPS,
+    ),
+    InstrumentRow(
+        "handoff.queue.size",
+        "updowncounter",
+        "{handoff}",
+        ("handoff.state",),
+        "Handoffs that have not ended, now.",
+        "handoff_queue_size",
+    ),
+    InstrumentRow(
+        "handoff.queue.oldest_age",
+        "gauge",
+        "s",
+        ("handoff.state",),
+        "Age of the oldest of them, now.",
+        "handoff_queue_oldest_age_seconds",
+    ),
+    InstrumentRow(
+        "handoff.client.disconnects",
+        "counter",
+        "{request}",
+        ("http.route",),
+        "Callers that left before their answer or stream ended. Not a failure of the handoff.",
+        "handoff_client_disconnects_total",
+    ),
+    InstrumentRow(
+        "handoff.telemetry.dropped",
+        "counter",
+        "{item}",
+        ("handoff.drop.reason",),
+        "Spans lost (`queue_full`, `export_failed`, `shutdown`), or committed changes that were neither "
+        "traced nor measured (`recorder_full`).",
+        "handoff_telemetry_dropped_total",
+    ),
+    InstrumentRow(
+        "http.server.request.duration",
+        "histogram",
+        "s",
+        ("http.request.method", "http.route", "http.response.status_code", "error.type"),
+        "Requests. A stream counts until its end. Without a matching route `http.route` is empty.",
+        "http_server_request_duration_seconds",
+        _HTTP_TIMES,
+    ),
+)
+
+
+class FormulaRow(NamedTuple):
+    """A number to watch: how it is computed from ``/metrics``, and when to worry."""
+
+    name: str
+    formula: str
+    alarm: str
+    remark: str
+
+
+FORMULAS = (
+    FormulaRow(
+        "Success rate",
+        '1 - ((sum(rate(handoff_duration_seconds_count{error_type!=""}[10m])) or vector(0)) + '
+        '(sum(rate(handoff_outcomes_total{handoff_state="returned",handoff_engaged="true"}[10m])) '
+        "or vector(0))) / sum(rate(handoff_duration_seconds_count[10m]))",
+        "< 95 %",
+        "A handoff succeeds if a target accepts it and does not give it back. Refused requests do not count.",
+    ),
+    FormulaRow(
+        "Context loss score",
+        "sum(rate(handoff_context_score_sum[10m])) / sum(rate(handoff_context_score_count[10m]))",
+        "< 0.8",
+        "The mean; 1 if nothing was lost.",
+    ),
+    FormulaRow(
+        "Transition latency",
+        "histogram_quantile(0.95, sum by (le) (rate(handoff_transition_duration_seconds_bucket[10m])))",
+        "> 3 s",
+        "3 s is an edge of the buckets, so the share above it is exact.",
+    ),
+    FormulaRow(
+        "Retry frequency",
+        '(sum(rate(handoff_dispatch_attempts_total{handoff_attempt_kind="retry"}[10m])) or vector(0)) '
+        "/ sum(rate(handoff_duration_seconds_count[10m]))",
+        "> 10 %",
+        "Retries per handoff, not per attempt.",
+    ),
+    FormulaRow(
+        "Task completion after handoff",
+        '(sum(rate(handoff_task_duration_seconds_count{a2a_task_state="TASK_STATE_COMPLETED"}[1h])) '
+        "or vector(0)) / sum(rate(handoff_task_duration_seconds_count[1h]))",
+        "< 80 %",
+        "Of the tasks that a target accepted. Deadlines see to it that every task ends.",
+    ),
+)
+
+
+class Measurement(NamedTuple):
+    """One value for one instrument."""
+
+    instrument: str
+    value: float
+    attributes: Attributes
+
+
+class QueueReading(NamedTuple):
+    """How many handoffs are in a state, and how old the oldest is (seconds)."""
+
+    state: str
+    size: int
+    oldest_age_s: float
+
+
+#: The label of an agent, from tenant and id.
+Label = Callable[[str, str], str]
+
+
+def measure(before: Handoff | None, event: Event, after: Handoff, label: Label) -> list[Measurement]:
+    """What ``event`` measures; ``before`` and ``after`` are the states around it."""
+    out: list[Measurement] = []
+    match event:
+        case ev.HandoffRequested():
+            source: Attributes = {"handoff.source.agent.name": label(after.tenant, after.sender)}
+            out.append(Measurement("handoff.hops", after.hop_count, source))
+        case ev.HandoffOffered(attempt=number):
+            out.append(_attempt(after, label, "initial" if number == 1 else "retry"))
+        case ev.RedeliveryScheduled():
+            out.append(_attempt(after, label, "retry"))
+        case ev.HandoffAcknowledged(at=at) if before is not None and before.acked_at is None:
+            agents = _agents(after, label)
+            out.append(Measurement("handoff.duration", at - after.created_at, agents))
+            if after.attempts[-1].role is Role.AGENT:
+                server = after.trace.server
+                since = min(server.started_at, after.created_at) if server else after.created_at
+                out.append(Measurement("handoff.transition.duration", at - since, agents))
+        case _ if before is not None and after.state.terminal and not before.state.terminal:
+            out.extend(_end(before, after, label))
+        case _:
+            pass
+    score = after.context_score
+    if score is not None and before is not None and score != before.context_score:
+        out.append(Measurement("handoff.context.score", score, _agents(after, label)))
+    return out
+
+
+def _attempt(h: Handoff, label: Label, kind: str) -> Measurement:
+    return Measurement("handoff.dispatch.attempts", 1, {**_agents(h, label), "handoff.attempt.kind": kind})
+
+
+def _end(before: Handoff, after: Handoff, label: Label) -> Iterable[Measurement]:
+    at = after.updated_at
+    agents = _agents(after, label)
+    engaged = before.acked_at is not None
+    outcome: Attributes = {**agents, "handoff.state": after.state.value, "handoff.engaged": engaged}
+    if after.outcome is not None:
+        outcome["error.type"] = after.outcome.value
+    yield Measurement("handoff.outcomes", 1, outcome)
+    if before.acked_at is not None:
+        state: Attributes = {**agents, "a2a.task.state": TASK_STATES[after.state]}
+        yield Measurement("handoff.task.duration", at - before.acked_at, state)
+    elif after.outcome is not None:
+        failed: Attributes = {**agents, "error.type": after.outcome.value}
+        yield Measurement("handoff.duration", at - after.created_at, failed)
+    elif after.state is State.COMPLETED:
+        yield Measurement("handoff.duration", at - after.created_at, agents)
+
+
+def _agents(h: Handoff, label: Label) -> Attributes:
+    out: Attributes = {"handoff.source.agent.name": label(h.tenant, h.sender)}
+    if h.attempts:
+        out["handoff.target.agent.name"] = label(h.tenant, h.attempts[-1].agent_id)
+    return out
+
+
+class Instruments:
+    """The instruments of the table, on a meter."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        *,
+        queue: Callable[[], Iterable[QueueReading]],
+        dropped: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self._record: dict[str, Callable[[float, Attributes, Context], None]] = {}
+        observed: dict[str, Callable[[], Sequence[tuple[float, dict[str, str]]]]] = {
+            "handoff.queue.size": lambda: [(r.size, {"handoff.state": r.state}) for r in queue()],
+            "handoff.queue.oldest_age": lambda: [
+                (r.oldest_age_s, {"handoff.state": r.state}) for r in queue()
+            ],
+            "handoff.telemetry.dropped": lambda: [
+                (count, {"handoff.drop.reason": reason}) for reason, count in dropped().items()
+            ],
+        }
+        for row in INSTRUMENTS:
+            read = observed.get(row.name)
+            if read is not None:
+                self._observe(meter, row, read)
+            elif row.type == "histogram":
+                histogram = meter.create_histogram(
+                    row.name, row.unit, row.meaning, explicit_bucket_boundaries_advisory=row.buckets
+                )
+                self._record[row.name] = histogram.record
+            else:
+                self._record[row.name] = meter.create_counter(row.name, row.unit, row.meaning).add
+
+    @staticmethod
+    def _observe(
+        meter: Meter, row: InstrumentRow, read: Callable[[], Sequence[tuple[float, dict[str, str]]]]
+    ) -> None:
+        def callback(_options: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, attributes) for value, attributes in read()]
+
+        create = {
+            "counter": meter.create_observable_counter,
+            "gauge": meter.create_observable_gauge,
+            "updowncounter": meter.create_observable_up_down_counter,
+        }[row.type]
+        create(row.name, [callback], row.unit, row.meaning)
+
+    def record(self, measurement: Measurement, context: Context) -> None:
+        """Record a value; ``context`` leads its exemplar to a span."""
+        self._record[measurement.instrument](max(0, measurement.value), measurement.attributes, context)

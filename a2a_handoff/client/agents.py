@@ -1,0 +1,300 @@
+"""Conversations with agents: deliver, follow, ask, cancel.
+
+Duty: ``ports.AgentClient`` over A2A 1.0 and 0.3 (JSON-RPC, HTTP+JSON) and the first generation.
+Rules: nothing but ``AgentError`` is raised. A stream that breaks after it has said something just ends,
+and so does polling after a few misses in a row: the task may well go on, and the caller asks with
+``get``. A stream that breaks before it said anything is *perhaps sent*. Every connection is closed on
+every way out of an iterator; close it with ``aclosing``.
+Sources: A2A 1.0 sections 3.1, 3.2.2 and 3.5; 0.3 section 7; ``a2a.json`` of 0.1.
+Not here: what a request looks like (``calls``), what an answer means (``wire.answers``), retries of a
+delivery (``dispatcher``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urljoin
+
+from a2a_handoff.client import calls
+from a2a_handoff.client.faults import invalid, result_of, status_fault
+from a2a_handoff.client.http import Call, Exchange, Http
+from a2a_handoff.client.sse import EventParser
+from a2a_handoff.core.agents import Agent, Generation, Interface
+from a2a_handoff.core.events import Outcome
+from a2a_handoff.core.tracing import parse_traceparent
+from a2a_handoff.ports import AgentError, Delivery, RemoteState, Sent, Update, UrlPolicy
+from a2a_handoff.wire.answers import update_of
+
+#: The body of an error is read no further than this.
+_ERROR_BODY_MAX: Final = 65_536
+_ERROR_BODY_S: Final = 5.0
+
+_CONNECT_MARGIN_S: Final = 0.25
+_POLL_GROWTH: Final = 1.6
+_POLL_MISSES: Final = 3
+
+_INTERRUPTED: Final = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
+
+
+class A2AClient:
+    """Talks A2A to agents; see ``ports.AgentClient``.
+
+    All times are seconds. ``connect_s`` bounds connecting; keep it below the time in which an agent
+    has to answer, for until it is over it is not known whether anything was sent. ``call_s`` bounds a
+    get or a cancel, ``idle_s`` the silence between two parts of an answer (comments of a stream break
+    it). ``max_bytes`` is the most of one answer, or of one event of a stream. Polling starts every
+    ``poll_min_s`` and slows down to every ``poll_max_s``. ``now`` is the wall clock (epoch seconds).
+    """
+
+    def __init__(
+        self,
+        policy: UrlPolicy,
+        *,
+        connect_s: float = 3.0,
+        call_s: float = 10.0,
+        idle_s: float = 300.0,
+        max_bytes: int = 33_554_432,
+        poll_min_s: float = 0.2,
+        poll_max_s: float = 5.0,
+        extra_ca_pem: bytes = b"",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._http = Http(policy, connect_s=connect_s, extra_ca_pem=extra_ca_pem)
+        self._connect_s = connect_s
+        self._call_s = call_s
+        self._idle_s = idle_s
+        self._max_bytes = max_bytes
+        self._poll_min_s = poll_min_s
+        self._poll_max_s = poll_max_s
+        self._now = now
+
+    async def close(self) -> None:
+        """Close every connection; what is under way fails with ``AgentError``."""
+        await self._http.close()
+
+    async def probe(self, agent: Agent, *, timeout_s: float) -> None:
+        """See whether the agent is there: any HTTP answer to a GET of its card will do."""
+        url = agent.card_url or _card_url(calls.interface_of(agent))
+        call = Call(method="GET", url=url, headers=(("Accept", "application/json"),), stream=True)
+        try:
+            async with self._http.exchange(call, wait_s=timeout_s):
+                return
+        except AgentError as error:
+            # Whatever went wrong, no task was sent.
+            raise AgentError(error.outcome, error.detail, sent=Sent.NO, again=True) from None
+
+    async def send(
+        self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None
+    ) -> AsyncGenerator[Update]:
+        """Deliver a message and yield what comes back until a terminal or interrupted state."""
+        interface = calls.interface_of(agent)
+        call = calls.send(interface, agent, delivery)
+        # Not shorter than connecting may take: a cut there would look like a request that was sent.
+        wait_s = None if first_wait_s is None else max(first_wait_s, self._connect_s + _CONNECT_MARGIN_S)
+        async with aclosing(self._follow(interface, call, wait_s)) as updates:
+            async for update in updates:
+                yield _unless_own(update, delivery.traceparent)
+
+    async def get(self, agent: Agent, remote_task_id: str) -> Update:
+        """The target's task as it stands, as a snapshot."""
+        interface = calls.interface_of(agent)
+        return await self._ask(interface, calls.get(interface, remote_task_id))
+
+    async def subscribe(self, agent: Agent, remote_task_id: str) -> AsyncGenerator[Update]:
+        """Follow a task that is under way; a snapshot first. Falls back to polling."""
+        interface = calls.interface_of(agent)
+        streams_whole = agent.streaming and interface.generation is Generation.V1_0
+        known: Update | None = None
+        if not streams_whole:
+            # Before 1.0 a new stream need not begin with the task as it stands.
+            known = await self.get(agent, remote_task_id)
+            yield known
+            if _settled(known):
+                return
+        heard = False
+        if agent.streaming:
+            call = calls.subscribe(interface, remote_task_id)
+            try:
+                async with aclosing(self._follow(interface, call, self._call_s)) as updates:
+                    async for update in updates:
+                        heard = True
+                        yield update if streams_whole else await self._completed(agent, remote_task_id, update)
+            except AgentError:
+                if heard:
+                    raise
+        if heard:
+            return
+        if known is None:
+            known = await self.get(agent, remote_task_id)
+            yield known
+        if not _settled(known):
+            async with aclosing(self._poll(interface, known)) as updates:
+                async for update in updates:
+                    yield update
+
+    async def cancel(self, agent: Agent, remote_task_id: str, *, traceparent: str = "") -> Update:
+        """Ask the target to stop."""
+        interface = calls.interface_of(agent)
+        return await self._ask(interface, calls.cancel(interface, remote_task_id, traceparent=traceparent))
+
+    async def _completed(self, agent: Agent, remote_task_id: str, update: Update) -> Update:
+        """In place of the last event the whole task: it has what was said while the stream began."""
+        if update.snapshot or update.reply or not _settled(update):
+            return update
+        try:
+            return await self.get(agent, remote_task_id)
+        except AgentError:
+            return update
+
+    async def _ask(self, interface: Interface, call: Call) -> Update:
+        async with self._http.exchange(call, wait_s=self._call_s) as answer:
+            return await self._read_whole(interface, answer, wait_s=self._call_s)
+
+    async def _follow(self, interface: Interface, call: Call, wait_s: float | None) -> AsyncGenerator[Update]:
+        """Send, and yield the events of the stream, or the answer and what polling finds after it."""
+        began = time.monotonic()
+        async with self._http.exchange(call, wait_s=wait_s) as answer:
+            if answer.status == 200 and answer.header("content-type").startswith("text/event-stream"):
+                left_s = None if wait_s is None else max(wait_s - (time.monotonic() - began), 0.0)
+                async with aclosing(self._events(interface, answer, left_s)) as updates:
+                    async for update in updates:
+                        yield update
+                return
+            update = await self._read_whole(interface, answer, wait_s=self._idle_s)
+        yield update
+        if update.snapshot and not _settled(update):
+            async with aclosing(self._poll(interface, update)) as updates:
+                async for update in updates:
+                    yield update
+
+    async def _events(
+        self, interface: Interface, answer: Exchange, wait_s: float | None
+    ) -> AsyncGenerator[Update]:
+        """The events of a stream until the task is settled or the stream ends.
+
+        ``wait_s`` bounds the wait for the first one; comments do not count there.
+        """
+        parser = EventParser(self._max_bytes)
+        deadline = None if wait_s is None else time.monotonic() + wait_s
+        traceparent = _traceparent_header(answer)
+        heard = False
+        while True:
+            patience = self._idle_s
+            if deadline is not None and not heard:
+                patience = max(deadline - time.monotonic(), 0.0)
+            try:
+                chunk = await answer.chunk(wait_s=patience)
+            except AgentError as error:
+                if heard and error.sent is Sent.MAYBE:
+                    return
+                raise
+            for data in parser.feed(chunk) if chunk is not None else ():
+                update = self._event(interface, data)
+                yield replace(update, traceparent=traceparent) if traceparent and not heard else update
+                heard = True
+                if _settled(update):
+                    return
+            if chunk is None:
+                break
+        # The last event may lack its blank line; cut in half it counts for nothing.
+        try:
+            last = self._event(interface, left) if (left := parser.end()) else None
+        except AgentError as error:
+            if error.outcome is not Outcome.INVALID_RESPONSE:
+                raise
+            last = None
+        if last is not None:
+            yield last
+        elif not heard:
+            raise AgentError(
+                Outcome.TARGET_UNAVAILABLE, "the stream ended before it began", sent=Sent.MAYBE, again=True
+            )
+
+    def _event(self, interface: Interface, data: bytes) -> Update:
+        result = result_of(data, interface.binding, interface.generation)
+        return update_of(result, interface.generation, interface.binding, event=True)
+
+    async def _read_whole(self, interface: Interface, answer: Exchange, *, wait_s: float) -> Update:
+        status = answer.status
+        if status not in (200, 201, 202):
+            raise await self._fault(interface, answer)
+        body = await answer.read(limit=self._max_bytes, wait_s=wait_s)
+        result = result_of(body, interface.binding, interface.generation)
+        update = update_of(result, interface.generation, interface.binding)
+        traceparent = _traceparent_header(answer)
+        return replace(update, traceparent=traceparent) if traceparent else update
+
+    async def _fault(self, interface: Interface, answer: Exchange) -> AgentError:
+        body = b""
+        if answer.status >= 400:
+            try:
+                body = await answer.read(limit=_ERROR_BODY_MAX, wait_s=_ERROR_BODY_S)
+            except AgentError:
+                body = b""  # the status says enough
+        elif answer.status < 300:
+            return invalid(f"HTTP {answer.status} without an answer")
+        return status_fault(
+            answer.status,
+            answer.header("retry-after"),
+            body,
+            interface.binding,
+            interface.generation,
+            now=self._now(),
+        )
+
+    async def _poll(self, interface: Interface, known: Update) -> AsyncGenerator[Update]:
+        """Ask again and again, and yield what changed, until the task is settled."""
+        delay_s = self._poll_min_s
+        misses = 0
+        call = calls.get(interface, known.remote_task_id)
+        while True:
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * _POLL_GROWTH, self._poll_max_s)
+            try:
+                update = await self._ask(interface, call)
+            except AgentError as error:
+                if error.jsonrpc_code is not None:
+                    raise
+                misses += 1
+                if misses == _POLL_MISSES:
+                    return
+                delay_s = max(delay_s, min(error.retry_after_s or 0.0, self._idle_s))
+                continue
+            misses = 0
+            if update != known:
+                yield update
+                known = update
+            if _settled(update):
+                return
+
+
+def _settled(update: Update) -> bool:
+    """Nothing more comes without a message of the caller's."""
+    return update.reply or (
+        update.state is not None and (update.state.terminal or update.state in _INTERRUPTED)
+    )
+
+
+def _unless_own(update: Update, traceparent: str) -> Update:
+    """A target that sends our own traceparent back has said nothing about a span of its own."""
+    if update.traceparent and update.traceparent == traceparent:
+        return replace(update, traceparent="")
+    return update
+
+
+def _traceparent_header(answer: Exchange) -> str:
+    for name in ("traceresponse", "traceparent"):
+        value = answer.header(name)
+        if value and parse_traceparent(value) is not None:
+            return value
+    return ""
+
+
+def _card_url(interface: Interface) -> str:
+    old = interface.generation is Generation.V0_1
+    return urljoin(interface.url, "/.well-known/agent.json" if old else "/.well-known/agent-card.json")

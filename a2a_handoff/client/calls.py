@@ -1,0 +1,234 @@
+"""The request of each operation, in each generation and binding.
+
+Duty: from an interface of an agent and what is to be done to one HTTP request.
+Rules: parts, metadata and data go out byte for byte where the generation allows it. Ids of the
+caller's world never leave: a first message carries no task and no context id, a follow-up those that
+the target made. The first generation wants ids made by us: the message's id is taken, so that a retry
+names the same task.
+Sources: A2A 1.0 sections 3.6, 9, 11 and 14.2; 0.3 sections 3.2 and 7; ``a2a.json`` of 0.1.
+Not here: sending (``http``), reading answers (``wire.answers``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Raw
+
+from a2a_handoff.client.http import Call
+from a2a_handoff.core.agents import Agent, Binding, Generation, Interface
+from a2a_handoff.core.context import EXTENSION_URI
+from a2a_handoff.core.errors import HandoffError
+from a2a_handoff.core.events import Outcome
+from a2a_handoff.ports import AgentError, Delivery, Sent
+from a2a_handoff.wire import proto03, shapes
+from a2a_handoff.wire.shapes import fields_of, pack
+
+
+class _Methods(NamedTuple):
+    send: str
+    stream: str
+    get: str
+    cancel: str
+    subscribe: str
+
+
+_METHODS: Mapping[Generation, _Methods] = MappingProxyType(
+    {
+        Generation.V1_0: _Methods(
+            "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"
+        ),
+        Generation.V0_3: _Methods(
+            "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"
+        ),
+        Generation.V0_1: _Methods(
+            "tasks/send", "tasks/sendSubscribe", "tasks/get", "tasks/cancel", "tasks/resubscribe"
+        ),
+    }
+)
+
+_SPOKEN: Final = frozenset(
+    {(Binding.JSONRPC, generation) for generation in Generation}
+    | {(Binding.HTTP_JSON, Generation.V1_0), (Binding.HTTP_JSON, Generation.V0_3)}
+)
+
+_JSON = ("Content-Type", "application/json")
+_ANSWER = ("Accept", "application/json, application/a2a+json")
+_STREAM = ("Accept", "text/event-stream, application/json, application/a2a+json")
+
+_text = msgspec.json.Decoder(str)
+
+
+def interface_of(agent: Agent) -> Interface:
+    """The first interface, in the card's order, that we speak. Raises ``AgentError`` if none is."""
+    for interface in agent.interfaces:
+        if (interface.binding, interface.generation) in _SPOKEN:
+            return interface
+    raise AgentError(Outcome.TARGET_UNAVAILABLE, "no interface that the broker speaks", sent=Sent.NO)
+
+
+def send(interface: Interface, agent: Agent, delivery: Delivery) -> Call:
+    """Deliver a message; as a stream if the agent can, else without waiting for the end.
+
+    Raises ``AgentError`` if the delivery's message is not a JSON object.
+    """
+    generation = interface.generation
+    stream = agent.streaming
+    try:
+        fields = fields_of(delivery.message)
+        message_id = _text.decode(fields["messageId"])
+    except (HandoffError, KeyError, msgspec.DecodeError):
+        raise AgentError(Outcome.INVALID_RESPONSE, "the message has no id", sent=Sent.NO) from None
+    message = _message(fields, interface, delivery)
+    params: dict[str, Any] = {}
+    if generation is Generation.V0_1:
+        params["id"] = delivery.remote_task_id or message_id
+        params["sessionId"] = delivery.remote_context_id or params["id"]
+    params["message"] = Raw(message)
+    modes = list(delivery.accepted_output_modes)
+    if generation is Generation.V0_1:
+        if modes:
+            params["acceptedOutputModes"] = modes
+    else:
+        configuration: dict[str, Any] = {"acceptedOutputModes": modes} if modes else {}
+        if not stream:
+            configuration |= (
+                {"returnImmediately": True} if generation is Generation.V1_0 else {"blocking": False}
+            )
+        if configuration:
+            params["configuration"] = configuration
+    if delivery.metadata:
+        params["metadata"] = Raw(delivery.metadata)
+    return _call(
+        interface,
+        _METHODS[generation].stream if stream else _METHODS[generation].send,
+        params,
+        path="/message:stream" if stream else "/message:send",
+        headers=_headers(generation, delivery, _activated(agent, delivery)),
+        stream=stream,
+    )
+
+
+def get(interface: Interface, task_id: str) -> Call:
+    """Read a task. History is not asked for where that can be said."""
+    generation = interface.generation
+    params: dict[str, Any] = {"id": task_id}
+    query = ""
+    if generation is Generation.V1_0:
+        params["historyLength"] = 0
+        query = "historyLength=0"
+    if interface.binding is Binding.HTTP_JSON:
+        url = _url(interface, f"/tasks/{quote(task_id, safe='')}", query)
+        return Call(method="GET", url=url, headers=(_ANSWER, *_version(generation)))
+    return _call(interface, _METHODS[generation].get, params)
+
+
+def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
+    """Ask the target to stop."""
+    generation = interface.generation
+    delivery = Delivery(message=b"", traceparent=traceparent)
+    in_path = interface.binding is Binding.HTTP_JSON
+    return _call(
+        interface,
+        _METHODS[generation].cancel,
+        {} if in_path else {"id": task_id},
+        path=f"/tasks/{quote(task_id, safe='')}:cancel",
+        headers=_headers(generation, delivery, ()),
+    )
+
+
+def subscribe(interface: Interface, task_id: str) -> Call:
+    """Follow a task that is under way."""
+    generation = interface.generation
+    if interface.binding is Binding.HTTP_JSON:
+        # POST in the specification of 1.0, GET in the protos of both; servers take both.
+        url = _url(interface, f"/tasks/{quote(task_id, safe='')}:subscribe")
+        method = "POST" if generation is Generation.V1_0 else "GET"
+        return Call(method=method, url=url, headers=(_STREAM, *_version(generation)), stream=True)
+    return _call(interface, _METHODS[generation].subscribe, {"id": task_id}, stream=True)
+
+
+def _message(fields: dict[str, Raw], interface: Interface, delivery: Delivery) -> bytes:
+    fields.pop("taskId", None)
+    fields.pop("contextId", None)
+    if delivery.remote_task_id:
+        fields["taskId"] = Raw(pack(delivery.remote_task_id))
+    if delivery.remote_context_id:
+        fields["contextId"] = Raw(pack(delivery.remote_context_id))
+    message = pack(fields)
+    if interface.generation is Generation.V0_3 and interface.binding is Binding.HTTP_JSON:
+        return proto03.message_out(message)
+    return shapes.message_out(message, interface.generation)
+
+
+def _call(
+    interface: Interface,
+    method: str,
+    params: dict[str, Any],
+    *,
+    path: str = "",
+    headers: tuple[tuple[str, str], ...] | None = None,
+    stream: bool = False,
+) -> Call:
+    """A POST with the params: in an envelope, or as the body at ``path``."""
+    if headers is None:
+        headers = _version(interface.generation)
+    headers = (_JSON, _STREAM if stream else _ANSWER, *headers)
+    if interface.binding is Binding.HTTP_JSON:
+        return Call(
+            method="POST", url=_url(interface, path), headers=headers, body=pack(params), stream=stream
+        )
+    if interface.tenant and interface.generation is Generation.V1_0:
+        params["tenant"] = interface.tenant
+    body = pack({"jsonrpc": "2.0", "id": "1", "method": method, "params": params})
+    return Call(method="POST", url=interface.url, headers=headers, body=body, stream=stream)
+
+
+def _url(interface: Interface, path: str, query: str = "") -> str:
+    """The address of an HTTP+JSON operation. The tenant is a path segment (1.0 section 11.3)."""
+    parts = urlsplit(interface.url)
+    base = parts.path.rstrip("/")
+    if interface.generation is Generation.V0_3:
+        base = base.removesuffix("/v1") + "/v1"
+    elif interface.tenant:
+        base = f"{base}/{quote(interface.tenant, safe='')}"
+    query = "&".join(filter(None, (parts.query, query)))
+    return urlunsplit((parts.scheme, parts.netloc, base + path, query, ""))
+
+
+def _headers(
+    generation: Generation, delivery: Delivery, extensions: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    headers = list(_version(generation))
+    if extensions:
+        value = ", ".join(extensions)
+        headers.append(("A2A-Extensions", value))
+        if generation is not Generation.V1_0:
+            headers.append(("X-A2A-Extensions", value))
+    for name, value in (("traceparent", delivery.traceparent), ("tracestate", delivery.tracestate)):
+        if value and _is_field_value(value):
+            headers.append((name, value))
+    return tuple(headers)
+
+
+def _version(generation: Generation) -> tuple[tuple[str, str], ...]:
+    return () if generation is Generation.V0_1 else (("A2A-Version", generation.value),)
+
+
+def _activated(agent: Agent, delivery: Delivery) -> tuple[str, ...]:
+    """What the sender named, and our own extension if the card declares it."""
+    declared = agent.speaks_handoff or EXTENSION_URI.encode() in agent.card
+    return tuple(
+        uri
+        for uri in delivery.extensions
+        if (uri != EXTENSION_URI or declared) and _is_field_value(uri) and "," not in uri
+    )
+
+
+def _is_field_value(text: str) -> bool:
+    """Visible ASCII and inner spaces (RFC 9110 section 5.5): nothing that could break out of a header."""
+    return text.isascii() and text.isprintable() and text == text.strip()

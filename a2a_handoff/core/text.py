@@ -63,16 +63,18 @@ def sentence_ends(text: str) -> list[int]:
     spaces always. What has no letter (``1.``) belongs to what follows.
     """
     ends: list[int] = []
-    start = 0
+    seen, lettered = 0, False
     for match in _SENTENCE_END.finditer(text):
-        if any(map(str.isalpha, text[start : match.end()])):
-            start = match.end()
-            ends.append(start)
-    if text[start:].strip():
-        if ends and not any(map(str.isalpha, text[start:])):
-            ends[-1] = len(text)
-        else:
-            ends.append(len(text))
+        lettered = lettered or any(map(str.isalpha, text[seen : match.end()]))
+        seen = match.end()
+        if lettered:
+            ends.append(seen)
+            lettered = False
+    rest = text[ends[-1] if ends else 0 :]
+    if ends and rest.strip() and not any(map(str.isalpha, rest)):
+        ends[-1] = len(text)
+    elif rest.strip():
+        ends.append(len(text))
     return ends
 
 

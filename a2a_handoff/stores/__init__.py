@@ -1,1 +1,38 @@
+"""Durable truth: the implementations of ``ports.Store``, chosen by URL."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from a2a_handoff.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from a2a_handoff.ports import Store
+
+_SQLITE = "sqlite:///"
+
+
+def open_store(url: str) -> Store:
+    """The store that ``url`` names, still to be opened with ``await store.open()``.
+
+    ``sqlite:///handoffs.db`` is relative to the working directory, ``sqlite:////var/handoffs.db`` is
+    absolute. Raises ``ValueError`` for any other URL; its text shows only the scheme, since a URL may
+    hold a password.
+    """
+    if url.startswith(_SQLITE):
+        path = url.removeprefix(_SQLITE)
+        if not path or path.endswith("/") or path == ":memory:" or "?" in path:
+            raise ValueError(
+                "A SQLite store needs a file: sqlite:///handoffs.db (relative) or "
+                "sqlite:////var/lib/a2a-handoff/handoffs.db (absolute), without parameters."
+            )
+        return SqliteStore(Path(path))
+    scheme = url.partition(":")[0] if ":" in url else ""
+    raise ValueError(
+        f"No store for URLs that begin with {scheme!r}: "
+        "use sqlite:///path (relative) or sqlite:////path (absolute)."
+    )
+
+
+__all__ = ["SqliteStore", "open_store"]

@@ -1,0 +1,149 @@
+"""The database file of one broker: who may open it, its schema, and what its faults mean.
+
+Duty: lock the file for one process, open connections, migrate, put faults in words.
+Rules: messages are for the operator; they name the file by its absolute path and say what to do.
+Not here: what is read and written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from a2a_handoff.ports import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What ``PRAGMA application_id`` of our databases says (``migrations/sqlite/0001``).
+APPLICATION_ID = 0x6132616F
+#: Seconds to wait for another program (a backup, a shell) that holds the write lock.
+BUSY_WAIT_S = 5.0
+#: Prepared statements kept for each connection.
+STATEMENTS = 256
+
+_REMEDIES = {
+    "SQLITE_FULL": "has no room left on its disk: free some; the broker goes on by itself",
+    "SQLITE_CANTOPEN": "cannot be opened: check that its directory exists and may be written",
+    "SQLITE_READONLY": "may not be written: check the owner and the permissions of file and directory",
+    "SQLITE_PERM": "may not be written: check the owner and the permissions of file and directory",
+    "SQLITE_NOTADB": "is not an SQLite database: name another file",
+    "SQLITE_CORRUPT": "is damaged: stop the broker and restore a backup",
+    "SQLITE_BUSY": "is locked by another program: end that program's transaction",
+    "SQLITE_LOCKED": "is locked by another program: end that program's transaction",
+    "SQLITE_IOERR": "cannot be read or written: check the disk",
+}
+
+
+class DatabaseFile:
+    """One SQLite database, used by one process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Take the file for this process. Raises ``StoreUnavailable`` if another one has it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"The store {self.path} cannot be opened ({error.strerror}): "
+                "check that its directory exists and may be written."
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise StoreUnavailable(
+                f"The store {self.path} is in use by another broker: stop it, or name another file. "
+                "Several brokers share one PostgreSQL, never one file."
+            ) from error
+        self._lock = lock
+
+    def unlock(self) -> None:
+        """Let go of the file. The lock file stays: removing it would race with the next owner."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        """Open a connection that any one thread at a time may use. Raises ``StoreUnavailable``."""
+        try:
+            if not read_only:
+                self.path.touch(mode=0o600)
+            connection = sqlite3.connect(
+                self.path,
+                timeout=BUSY_WAIT_S,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=STATEMENTS,
+            )
+        except OSError as error:
+            raise StoreUnavailable(
+                f"The store {self.path} may not be written ({error.strerror}): "
+                "check the owner and the permissions of file and directory."
+            ) from error
+        except sqlite3.Error as error:
+            raise self.fault(error) from error
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA cache_size = -65536")
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            connection.close()
+            raise self.fault(error) from error
+        return connection
+
+    def migrate(self, connection: sqlite3.Connection) -> None:
+        """Bring the schema up to date, each step in a transaction. Raises ``StoreUnavailable``."""
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if application != APPLICATION_ID and (application or version or tables):
+            raise StoreUnavailable(f"The store {self.path} belongs to another program: name another file.")
+        migrations = list(_migrations())
+        if version > len(migrations):
+            raise StoreUnavailable(
+                f"The store {self.path} has schema {version}, this version knows {len(migrations)}: "
+                "upgrade a2a-handoff, or restore the backup made before its upgrade."
+            )
+        for number, script in enumerate(migrations[version:], start=version + 1):
+            try:
+                connection.executescript(
+                    f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
+                )
+            except sqlite3.Error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def fault(self, error: sqlite3.Error) -> StoreUnavailable:
+        """Say what happened and what to do about it."""
+        name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+        remedy = next(
+            (remedy for prefix, remedy in _REMEDIES.items() if name.startswith(prefix)),
+            "failed: see the log of the broker",
+        )
+        return StoreUnavailable(f"The store {self.path} {remedy} ({name}).")
+
+
+def _migrations() -> Iterator[str]:
+    """The scripts in order; their numbers have no gaps."""
+    folder = files("a2a_handoff.stores").joinpath("migrations", "sqlite")
+    scripts = sorted(
+        (script for script in folder.iterdir() if script.name.endswith(".sql")),
+        key=lambda script: script.name,
+    )
+    for number, script in enumerate(scripts, start=1):
+        if int(script.name.partition("_")[0]) != number:
+            raise RuntimeError(f"Migration {number} is missing: found {script.name}.")
+        yield script.read_text(encoding="utf-8")

@@ -34,4 +34,4 @@ if __name__ == "__main__":
     die_with_parent()
     sys.argv[0] = "a2a-handoff"
     # By name, as the installed command does: the demo uses the broker from outside only.
-    importlib.import_module("a2a_handoff.cli").main()
+    sys.exit(importlib.import_module("a2a_handoff.cli").main())

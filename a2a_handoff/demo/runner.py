@@ -9,7 +9,6 @@ Not here: the scenes (``scenes``), the processes (``processes``).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import tempfile
 import time
@@ -91,19 +90,13 @@ async def _scenes(url: str, show: Show) -> bool:
     """Play them all. True if one missed a step."""
     async with BrokerClient(url, agent_id=SENDER) as broker:
         stage = Stage(broker, show)
-        tail = asyncio.ensure_future(stage.tail())
-        try:
-            for scene in SCENES:
-                try:
-                    await scene(stage)
-                except (Missed, TimeoutError) as missed:
-                    what = str(missed) or "its end, in time"
-                    show.missed(f"scene {scene.__name__} did not show: {what}")
-                    return True
-        finally:
-            tail.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await tail
+        for scene in SCENES:
+            try:
+                await scene(stage)
+            except (Missed, TimeoutError) as missed:
+                what = str(missed) or "its end, in time"
+                show.missed(f"scene {scene.__name__} did not show: {what}")
+                return True
     return False
 
 

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
-from a2a_handoff.demo.show import Json, Show
+from a2a_handoff.demo.show import Show
 from a2a_handoff.kit.client import BrokerClient, Step
 
 SENDER = "demo-user"
 
 _SCENE_WAIT_S = 30.0
-_TAIL_WAIT_S = 3.0
-_ENDS = frozenset({"completed", "returned", "failed", "expired", "canceled"})
 
 
 class Missed(Exception):
@@ -40,7 +35,7 @@ class Stage:
     correlation_id: str = ""
     steps: list[Step] = field(default_factory=list[Step])
     chain: dict[str, Any] = field(default_factory=dict[str, Any])
-    over: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+    _told: dict[str, int] = field(default_factory=dict[str, int])
 
     async def play(self, title: str, text: str, **context: Any) -> None:
         """Send one task, show all that happens, and fetch the chain when it is over."""
@@ -59,8 +54,9 @@ class Stage:
             async with contextlib.aclosing(self.broker.stream(text, package)) as steps:
                 async for step in steps:
                     self.steps.append(step)
+                    await self._tell_events()
                     self._tell(step)
-            await self._tail_caught_up()
+            await self._tell_events()
             self.chain = await self.broker.chain(self.correlation_id)
 
     def prove(self, happened: object, what: str) -> None:
@@ -105,32 +101,13 @@ class Stage:
         elif not step.raw.get("task"):
             self.show.said("»", step.text)
 
-    async def _tail_caught_up(self) -> None:
-        """Wait until the tail has shown the end of the task too."""
-        task_id = next(step.task_id for step in self.steps if step.task_id)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TAIL_WAIT_S):
-                while await self.over.get() != task_id:
-                    pass
-
-    async def tail(self) -> None:
-        """Show the broker's events as they are committed, until canceled."""
-        async with (
-            httpx.AsyncClient(timeout=None, trust_env=False) as http,  # noqa: S113 - a tail has no end
-            http.stream("GET", f"{self.broker.url}/api/events") as answer,
-        ):
-            answer.raise_for_status()
-            async for event in _events(answer):
+    async def _tell_events(self) -> None:
+        """Show what the broker committed since the last look, of every handoff of the chain."""
+        for handoff in (await self.broker.chain(self.correlation_id))["handoffs"]:
+            handoff_id = str(handoff["handoff_id"])
+            for event in await self.broker.events(handoff_id, after=self._told.get(handoff_id, 0)):
+                self._told[handoff_id] = event["seq"]
                 self.show.event(event)
-                if str(event["type"]).rpartition("_")[2] in _ENDS:
-                    self.over.put_nowait(str(event["subject"]))
-
-
-async def _events(answer: httpx.Response) -> AsyncGenerator[Json, None]:
-    async for line in answer.aiter_lines():
-        if line.startswith("data:"):
-            event: dict[str, Any] = json.loads(line.removeprefix("data:"))
-            yield event
 
 
 # --- the scenes ----------------------------------------------------------------------------------

@@ -168,6 +168,11 @@ class BrokerClient:
         """All handoffs of a chain."""
         return await self._rest("GET", f"/api/chains/{correlation_id}")
 
+    async def events(self, handoff_id: str, *, after: int = 0) -> list[dict[str, Any]]:
+        """The log of one handoff as CloudEvents, from ``seq`` ``after`` + 1 on; one page."""
+        page = await self._rest("GET", f"/api/handoffs/{handoff_id}/events?after={after}")
+        return cast("list[dict[str, Any]]", page["events"])
+
     async def _rest(self, method: str, path: str, body: Json | None = None) -> dict[str, Any]:
         response = await self._http.request(method, f"{self.url}{path}", json=body, timeout=10)
         response.raise_for_status()

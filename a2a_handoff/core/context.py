@@ -221,17 +221,21 @@ def join_summaries(existing: str, segment: str) -> str:
 def joined_summary(existing: str, received: str, *, delivered: str = "") -> str:
     """The summary of a later hop, whether its sender sent all of it or its own segment alone.
 
-    ``existing`` is the parent's joined summary as it was stored, ``delivered`` what of it the sender
-    had been given (shorter, if its own limit was). A ``received`` that begins with either of them as
-    a whole segment is taken as already joined; one that equals either adds nothing; everything else
-    is a segment of its own. Doing it twice changes nothing.
+    ``existing`` is the parent's joined summary as it was stored. The sender may have been given less:
+    without its oldest segments, or, in ``delivered``, with the newest one cut. A ``received`` that
+    begins with what it was given, as whole segments, is taken as already joined; one that is no more
+    than that adds nothing; everything else is a segment of its own. Doing it twice changes nothing.
     """
     if not existing:
         return received
-    for known in (existing, delivered or existing):
-        if received.startswith(known + HOP_SEPARATOR):
-            received = received[len(known) + len(HOP_SEPARATOR) :]
+    known, new = segments(existing), segments(received)
+    given = segments(delivered) if delivered else known
+    for start in range(len(known)):
+        if known[start:] == new[: len(known) - start]:
+            new = new[len(known) - start :]
             break
-        if received == known:
-            return existing
-    return join_summaries(existing, received) if received.strip() else existing
+    else:
+        if given == new[: len(given)]:
+            new = new[len(given) :]
+    own = HOP_SEPARATOR.join(new)
+    return join_summaries(existing, own) if own.strip() else existing

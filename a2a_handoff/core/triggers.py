@@ -42,6 +42,11 @@ class Advice:
     reason: str = ""
     detail: str = "no trigger holds"
 
+    @property
+    def not_needed(self) -> bool:
+        """The sender said itself that it can finish the task."""
+        return self.reason == NOT_NEEDED
+
 
 def should_handoff(
     *,

@@ -37,6 +37,7 @@ from a2a_handoff.wire.fields import (
     Instant,
     add_fault,
     check_names,
+    member_path,
     members_of,
     read_record,
     unknown_members,
@@ -168,14 +169,14 @@ class _Reading:
         self.warnings: list[str] = []
 
     def _fault(self, name: str, description: str) -> None:
-        add_fault(self.faults, f"{self._path}.{name}", description)
+        add_fault(self.faults, member_path(self._path, name), description)
 
     def check(self, read: _Context, members: Mapping[str, Raw], *, required: bool) -> None:
         """Note what has the right type and is wrong for all that."""
         limits = self._limits
         for name in _NAMES:
             if value := getattr(read, name):
-                check_names(self.faults, f"{self._path}.{name}", value)
+                check_names(self.faults, member_path(self._path, name), value)
         if fault := name_fault(read.context_ref, chars_max=limits.reference_chars):
             self._fault("context_ref", fault)
         self._text("conversation_summary", read.conversation_summary, limits.summary_bytes)
@@ -219,13 +220,14 @@ class _Reading:
             self._fault(f"requirements.{name}", "is not known; a requirement is never passed over")
         for name in _REQUIREMENTS:
             if value := getattr(asked, name):
-                check_names(self.faults, f"{self._path}.requirements.{name}", value)
+                check_names(self.faults, member_path(self._path, f"requirements.{name}"), value)
 
     def _measured(self, measured: Signals, raw: Raw) -> None:
         if unknown_members(Signals, raw):
             self.warnings.append(f"signals: only {', '.join(_SIGNALS)} are used; others are passed on")
         for name in ("intent", "language"):
-            check_names(self.faults, f"{self._path}.signals.{name}", getattr(measured, name))
+            place = member_path(self._path, f"signals.{name}")
+            check_names(self.faults, place, getattr(measured, name))
         if not 0 <= (measured.completion_estimate or 0) <= 1:
             self._fault("signals.completion_estimate", "must be a number from 0 to 1")
 

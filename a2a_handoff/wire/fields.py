@@ -62,7 +62,7 @@ def read_record(record: type[_Record], raw: Raw | bytes, path: str, faults: list
         value = members.get(name)
         if value is None or bytes(value) == b"null":
             continue
-        place = f"{path}.{name}"
+        place = member_path(path, name)
         if is_dataclass(kind):
             values[name] = read_record(cast("type[Any]", kind), value, place, faults)
             continue
@@ -71,6 +71,11 @@ def read_record(record: type[_Record], raw: Raw | bytes, path: str, faults: list
         except (msgspec.DecodeError, UnicodeDecodeError):
             add_fault(faults, place, _expected(kind))
     return record(**values)
+
+
+def member_path(path: str, name: str) -> str:
+    """The path of a member of the object at ``path``; empty is the whole body."""
+    return f"{path}.{name}" if path else name
 
 
 def add_fault(faults: list[Violation], path: str, description: str) -> None:

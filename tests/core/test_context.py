@@ -36,15 +36,21 @@ def test_a_sender_may_send_the_whole_joined_summary() -> None:
     assert joined_summary("first", "first\n---hop---\nsecond") == "first\n---hop---\nsecond"
 
 
-def test_a_sender_that_was_given_a_shorter_summary_may_build_on_that_one() -> None:
-    joined = joined_summary("first\n---hop---\nsecond", "second\n---hop---\nthird", delivered="second")
+def test_a_sender_that_was_given_only_the_newest_segments_may_build_on_those() -> None:
+    joined = joined_summary("first\n---hop---\nsecond", "second\n---hop---\nthird")
     assert joined == "first\n---hop---\nsecond\n---hop---\nthird"
+
+
+def test_a_sender_that_was_given_a_cut_segment_may_build_on_that_one() -> None:
+    joined = joined_summary("One. Two.", "One.\n---hop---\nThree.", delivered="One.")
+    assert joined == "One. Two.\n---hop---\nThree."
+    assert joined_summary("One. Two.", "One.", delivered="One.") == "One. Two."
 
 
 def test_a_sender_that_repeats_what_it_was_given_adds_nothing() -> None:
     existing = "first\n---hop---\nsecond"
     assert joined_summary(existing, existing) == existing
-    assert joined_summary(existing, "second", delivered="second") == existing
+    assert joined_summary(existing, "second") == existing
     assert joined_summary(existing, f"{existing}{HOP_SEPARATOR}  ") == existing
     assert joined_summary(existing, " \n") == existing
 
@@ -67,7 +73,7 @@ def test_joining_twice_changes_nothing(existing: str, received: str, delivered: 
 def test_whole_summary_and_own_segment_come_to_the_same(existing: str, own: str) -> None:
     whole = join_summaries(existing, own)
     assert joined_summary(existing, whole) == whole
-    if own != existing and not own.startswith(existing + HOP_SEPARATOR):
+    if own != segments(existing)[-1]:
         assert joined_summary(existing, own) == whole
 
 

@@ -41,7 +41,7 @@ def test_load_comes_before_the_estimate() -> None:
 
 def test_an_agent_that_can_finish_the_task_is_advised_to() -> None:
     advice = should_handoff(signals=Signals(completion_estimate=0.8), in_flight=2, max_concurrency=3)
-    assert (advice.handoff, advice.reason) == (False, NOT_NEEDED)
+    assert (advice.handoff, advice.reason, advice.not_needed) == (False, NOT_NEEDED, True)
 
 
 def test_an_agent_that_says_it_cannot_is_advised_to_find_a_specialist() -> None:
@@ -51,7 +51,7 @@ def test_an_agent_that_says_it_cannot_is_advised_to_find_a_specialist() -> None:
 
 def test_without_any_measurement_no_trigger_holds() -> None:
     advice = should_handoff()
-    assert (advice.handoff, advice.reason) == (False, "")
+    assert (advice.handoff, advice.reason, advice.not_needed) == (False, "", False)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from a2a_handoff.core.context import Mode, Package
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.core.score import context_score
 from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
@@ -38,10 +39,14 @@ from a2a_handoff.wire.content import same_content
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of a message: the handoff it is in, and from which version on to wait."""
+    """What became of a message: the handoff it is in, and from which version on to wait.
+
+    ``created``: it began this handoff. ``replayed``: it had been taken before.
+    """
 
     handoff: Handoff
     since: int
+    created: bool = False
     replayed: bool = False
 
 
@@ -107,7 +112,7 @@ class HandoffBroker:
             raise HandoffError(
                 Code.INVALID_CONTEXT, "This correlation_id cannot be used; choose a new one."
             ) from None
-        return Accepted(handoff=handoff, since=0)
+        return Accepted(handoff=handoff, since=0, created=True)
 
     async def _replayed(self, handoff_id: str) -> Accepted:
         return Accepted(handoff=await self.journal.load(handoff_id), since=0, replayed=True)
@@ -152,6 +157,15 @@ class HandoffBroker:
         """Epoch seconds."""
         return self._clock.now()
 
+    def new_id(self) -> str:
+        """A new id, for what a caller left unnamed."""
+        return self._clock.new_id()
+
+    @property
+    def tokenizer(self) -> str:
+        """What counts the tokens of contexts."""
+        return self.desk.counter.name
+
     async def list(self, principal: Principal, query: HandoffQuery) -> HandoffPage:
         """A page of the caller's handoffs."""
         del principal
@@ -188,9 +202,7 @@ class HandoffBroker:
         """Who would get it, and why the others not, without doing it."""
         package = incoming.package
         sender = package.context.source_agent or principal.name or ANONYMOUS
-        return self.registry.resolve(
-            self.desk.question(principal, sender, package, incoming, spread=incoming.message_id)
-        )
+        return self.desk.resolve(principal, sender, package, incoming, spread=incoming.message_id)
 
     # --- acting ----------------------------------------------------------------------------------
 
@@ -203,9 +215,17 @@ class HandoffBroker:
         by = principal.name or handoff.sender
         return await self._ledger.change(handoff.id, lambda _: (ev.Cancel(by=by, reason=reason),))
 
-    async def accept(self, principal: Principal, handoff_id: str, agent_id: str, attempt: int) -> Handoff:
-        """A pull agent takes the offer: this is its ACK."""
-        command = ev.Acknowledge(agent_id=self._actor(principal, agent_id), attempt=attempt)
+    async def accept(
+        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, *, receipt: bytes = b""
+    ) -> Handoff:
+        """A pull agent takes the offer: this is its ACK. ``receipt`` is evidence for the loss score."""
+        score = None
+        if receipt:
+            first = await self.journal.request_of(handoff_id)
+            score = context_score(first.package.context, receipt)
+        command = ev.Acknowledge(
+            agent_id=self._actor(principal, agent_id), attempt=attempt, context_score=score
+        )
         return await self._act(principal, handoff_id, command)
 
     async def decline(
@@ -230,6 +250,27 @@ class HandoffBroker:
         """The holder tells what it has so far."""
         command = ev.Progress(
             agent_id=self._actor(principal, agent_id), attempt=attempt, outputs=tuple(outputs)
+        )
+        return await self._act(principal, handoff_id, command)
+
+    async def ask(
+        self,
+        principal: Principal,
+        handoff_id: str,
+        agent_id: str,
+        attempt: int,
+        *,
+        auth: bool = False,
+        message: bytes = b"",
+        outputs: Sequence[ev.Output] = (),
+    ) -> Handoff:
+        """The holder needs input, or a credential, from the caller."""
+        command = ev.AskCaller(
+            agent_id=self._actor(principal, agent_id),
+            attempt=attempt,
+            auth=auth,
+            message=message,
+            outputs=tuple(outputs),
         )
         return await self._act(principal, handoff_id, command)
 
@@ -334,7 +375,7 @@ class HandoffBroker:
     async def resolve_again(self, handoff: Handoff) -> ev.Resolution:
         """Who could take a handoff now that the first choice did not."""
         first = await self.journal.request_of(handoff.id)
-        return self.desk.resolve_for(handoff, first)
+        return self.desk.resolve_again(handoff, first)
 
     async def waiting(self) -> list[Handoff]:
         """Handoffs that wait for an agent to come."""

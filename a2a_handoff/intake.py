@@ -8,19 +8,21 @@ Not here: parsing (``wire``), deciding (``core.machine``), writing (``ledger``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from a2a_handoff.config import Settings
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.budget import fit
-from a2a_handoff.core.context import Mode, Package, Reason, joined_summary
+from a2a_handoff.core.context import Dropped, Mode, Package, Reason, joined_summary
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import ParentRef, State
 from a2a_handoff.core.handoff import Handoff
-from a2a_handoff.core.matching import Question
+from a2a_handoff.core.question import Question
+from a2a_handoff.core.spans import span_of_holder
 from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
-from a2a_handoff.core.triggers import should_handoff
+from a2a_handoff.core.triggers import NOT_NEEDED, should_handoff
 from a2a_handoff.ports import ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
 from a2a_handoff.registry import Registry
 
@@ -65,6 +67,7 @@ class Incoming:
     surface: str = ""
     face: str = ""
     input_modes: tuple[str, ...] = ()
+    workspace: str = ""
     text: str = ""
 
 
@@ -86,6 +89,7 @@ class _Lineage:
     hops: int = 0
     path: tuple[str, ...] = ()
     summary: str = ""
+    dropped: tuple[Dropped, ...] = ()
     stored_span: SpanRef | None = None
     known_chain: bool = False
 
@@ -99,7 +103,6 @@ class Desk:
     clock: Clock
     counter: TokenCounter
     settings: Settings
-    facts: Mapping[str, str] = field(default_factory=dict[str, str])
 
     async def take(
         self,
@@ -143,8 +146,8 @@ class Desk:
             new_span_id=self.clock.new_span_id,
         )
         package = self._package(package, sender, correlation_id, lineage, incoming)
-        self._weigh(package, sender, principal)
-        resolution = self._resolve(principal, sender, package, incoming, handoff_id)
+        package = self._weigh(package, sender, principal)
+        resolution = self.resolve(principal, sender, package, incoming, spread=handoff_id)
         now = self.clock.now()
         mode = mode or package.options.mode or Mode.DELEGATE
         deadline_at = self._deadline(package, parent, now)
@@ -266,13 +269,15 @@ class Desk:
                         ),
                     ),
                 )
+            before = await self._package_of(parent)
             return _Lineage(
                 correlation_id=parent.correlation_id,
                 parent=parent,
                 hops=parent.hop_count,
                 path=parent.path,
-                summary=await self._summary_of(parent),
-                stored_span=_span_of_holder(parent),
+                summary=before.context.conversation_summary,
+                dropped=before.dropped,
+                stored_span=span_of_holder(parent),
                 known_chain=True,
             )
         known = False
@@ -297,16 +302,18 @@ class Desk:
             known_chain=known,
         )
 
-    async def _summary_of(self, parent: Handoff) -> str:
-        first = await self.store.read_events(parent.id, limit=1)
-        event = first[0].event
-        return event.package.context.conversation_summary if isinstance(event, ev.HandoffRequested) else ""
+    async def _package_of(self, parent: Handoff) -> Package:
+        event = (await self.store.read_events(parent.id, limit=1))[0].event
+        if not isinstance(event, ev.HandoffRequested):
+            raise HandoffError(Code.INTERNAL)
+        return event.package
 
     # --- what travels ----------------------------------------------------------------------------
 
     def _package(
         self, package: Package, sender: str, correlation_id: str, lineage: _Lineage, incoming: Incoming
     ) -> Package:
+        """The package as it is stored: names and counts from our record, the summary joined, it fits."""
         given = package.context
         context = replace(
             given,
@@ -320,34 +327,41 @@ class Desk:
         )
         fitted = fit(
             context,
-            limit=self.settings.token_budget,
             count=self.counter.count,
-            trim=package.options.context_overflow == "trim",
+            limit=self.settings.token_budget,
+            overflow=package.options.context_overflow,
+            profile=package.options.context_profile,
+            earlier=lineage.dropped,
+            tokenizer=self.counter.name,
         )
         return replace(
             package,
             context=fitted.context,
             tokens=fitted.tokens,
+            dropped=fitted.dropped,
             warnings=(*package.warnings, *fitted.warnings),
         )
 
-    def _weigh(self, package: Package, sender: str, principal: Principal) -> None:
-        """The sender's own decision to hand off, checked if the operator wants it enforced."""
-        if not self.settings.enforce_triggers or package.synthesized:
-            return
+    def _weigh(self, package: Package, sender: str, principal: Principal) -> Package:
+        """The 80 % rule: an agent that says it can finish keeps the task.
+
+        A warning, or a refusal if the operator wants it enforced. An escalation is never held back.
+        """
+        if package.synthesized or package.context.handoff_reason is Reason.ESCALATION:
+            return package
         view = self.registry.view(principal.tenant, sender)
-        if view is None:
-            return
         advice = should_handoff(
             requirements=package.requirements,
+            capabilities=package.requirements.capabilities if view is None else view.agent.capabilities,
             signals=package.signals,
-            capabilities=view.agent.capabilities,
-            in_flight=view.in_flight,
-            max_concurrency=view.agent.max_concurrency,
+            in_flight=0 if view is None else view.in_flight,
+            max_concurrency=None if view is None else view.agent.max_concurrency,
         )
-        escalates = package.context.handoff_reason is Reason.ESCALATION
-        if not advice.handoff and advice.reason == "handoff_not_needed" and not escalates:
-            raise HandoffError(Code.HANDOFF_NOT_NEEDED, advice.detail)
+        if advice.reason != NOT_NEEDED:
+            return package
+        if self.settings.enforce_triggers:
+            raise HandoffError(Code.HANDOFF_NOT_NEEDED)
+        return replace(package, warnings=(*package.warnings, "handoff_not_needed: the sender can finish"))
 
     def _deadline(self, package: Package, parent: Handoff | None, now: float) -> float:
         asked = package.options.deadline_at
@@ -356,39 +370,37 @@ class Desk:
 
     # --- who may take it -------------------------------------------------------------------------
 
-    def question(
-        self, principal: Principal, sender: str, package: Package, incoming: Incoming, spread: str
-    ) -> Question:
-        """What is asked of the registry."""
-        return Question(
-            tenant=principal.tenant,
-            sender=sender,
-            package=package,
-            input_modes=incoming.input_modes,
-            output_modes=incoming.accepted_output_modes,
-            text=incoming.text,
-            spread=spread,
-        )
-
-    def _resolve(
-        self, principal: Principal, sender: str, package: Package, incoming: Incoming, spread: str
+    def resolve(
+        self, principal: Principal, sender: str, package: Package, incoming: Incoming, *, spread: str
     ) -> ev.Resolution:
+        """Who may take it, in order, and why the others not."""
         started_at = self.clock.now()
-        question = self.question(principal, sender, package, incoming, spread)
-        resolution = self.registry.resolve(question)
-        return ev.Resolution(
-            candidates=resolution.candidates,
-            passed_over=resolution.passed_over,
-            rule=resolution.rule,
-            reason=resolution.reason,
-            wait=resolution.wait,
-            started_at=started_at,
+        resolution = self.registry.resolve(
+            Question(
+                tenant=principal.tenant,
+                package=package,
+                sender=sender,
+                workspace=incoming.workspace,
+                input_modes=incoming.input_modes,
+                output_modes=incoming.accepted_output_modes,
+                extensions=incoming.extensions,
+                text=incoming.text,
+                spread=spread,
+            )
         )
+        return structs.replace(resolution, started_at=started_at)
 
-
-def _span_of_holder(parent: Handoff) -> SpanRef | None:
-    """The span under which the holder of ``parent`` works."""
-    attempt = parent.attempt
-    if attempt is None:
-        return None
-    return SpanRef(trace_id=parent.trace.trace_id, span_id=attempt.span_id, sampled=parent.trace.sampled)
+    def resolve_again(self, h: Handoff, first: ev.HandoffRequested) -> ev.Resolution:
+        """Who may take it now that those who were asked did not."""
+        package = first.package
+        return self.registry.resolve(
+            Question(
+                tenant=h.tenant,
+                package=package,
+                sender=h.sender,
+                output_modes=first.accepted_output_modes,
+                extensions=first.extensions,
+                tried=tuple(attempt.agent_id for attempt in h.attempts),
+                spread=h.id,
+            )
+        )

@@ -262,6 +262,10 @@ class Store(Protocol):
         """Keep this replica's claims."""
         ...
 
+    async def queue(self) -> dict[State, tuple[int, float]]:
+        """Open handoffs of all tenants by state: how many, and when the oldest was last changed."""
+        ...
+
     async def in_flight(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         """Open handoffs by (tenant, agent id) that the agent was offered or holds."""
         ...

@@ -53,6 +53,7 @@ class Code(StrEnum):
     CARD_UNAVAILABLE = "card_unavailable"
     # The service
     NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     PAYLOAD_TOO_LARGE = "payload_too_large"
@@ -88,9 +89,7 @@ def _row(
     a2a_http: int | None = None,
     retryable: bool = False,
 ) -> ErrorRow:
-    return ErrorRow(
-        jsonrpc, http, grpc, meaning, remedy, http if a2a_http is None else a2a_http, retryable
-    )
+    return ErrorRow(jsonrpc, http, grpc, meaning, remedy, http if a2a_http is None else a2a_http, retryable)
 
 
 #: Codes from -32050 on are ours: JSON-RPC leaves -32000 to -32099 to servers, A2A 1.0 uses -32001 to
@@ -292,6 +291,9 @@ ERRORS: Mapping[Code, ErrorRow] = MappingProxyType(
             a2a_http=400,
         ),
         Code.NOT_FOUND: _row(-32601, 404, "NOT_FOUND", "Nothing is here.", "Check the path and the id."),
+        Code.METHOD_NOT_ALLOWED: _row(
+            -32601, 405, "UNIMPLEMENTED", "The path does not have this method.", "See /openapi.json."
+        ),
         Code.UNAUTHENTICATED: _row(
             -32058, 401, "UNAUTHENTICATED", "Who you are is not known.", "Send a valid bearer token."
         ),

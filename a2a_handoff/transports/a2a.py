@@ -12,15 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
-from msgspec import Raw
-
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
 from a2a_handoff.ports import Clock
 from a2a_handoff.security.principals import OpenGate
-from a2a_handoff.telemetry import Telemetry
+from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import (
     ClientGone,
     Receive,
@@ -52,7 +50,16 @@ from a2a_handoff.wire.requests import (
 )
 
 _V1, _V03, _V01 = Generation.V1_0, Generation.V0_3, Generation.V0_1
-_A2A_JSON = b"application/a2a+json"
+_CREATING = frozenset(
+    {
+        "SendMessage",
+        "SendStreamingMessage",
+        "message/send",
+        "message/stream",
+        "tasks/send",
+        "tasks/sendSubscribe",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,114 +94,83 @@ class A2ASurface:
 
     async def jsonrpc(self, scope: Scope, receive: Receive, send: Send, *, face: str = "") -> None:
         """``POST`` to the address of the broker's card, or of an agent's face."""
-        started_at = self._clock.now()
+        note = _Note(started_at=self._clock.now(), method="POST", route="/agents/{agent_id}" if face else "/")
         headers = headers_of(scope)
         generation, request_id = _V1, NO_ID
-        operation = ""
-        error: HandoffError | None = None
         try:
             body = await read_body(receive, headers, self._body_max)
             call = open_envelope(body)
             request_id = call.id
-            negotiated = _negotiated(headers, scope)
-            generation = negotiated
-            asked = read(call, negotiated)
-            generation, operation = asked.generation, asked.operation.value
-            asker = self._asker(
-                headers, generation, started_at, face=face, route=_rpc_route(face), method=call.method
-            )
+            generation = negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
+            asked = read(call, generation)
+            generation, note.operation = asked.generation, call.method
+            note.asker = asker = self._asker(headers, generation, note, face=face)
             if asked.shared and await self._made_by_client(asker, asked):
                 generation = _V01
-            await self._rpc(asker, asked, generation, request_id, receive, send)
+            if asked.operation in (Operation.STREAM, Operation.SUBSCRIBE):
+                events = await self._ops.open(asker, asked.params)
+                written = events_of(events, generation, request_id)
+                note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
+                return
+            result = await result_of(self._ops, asker, asked.operation, asked.params, generation)
+            await answer(send, 200, rpc_answer(request_id, result), headers=_echo(asker, generation))
         except ClientGone:
-            return
-        except HandoffError as refused:
-            error = refused
-            if isinstance(refused, EnvelopeError):
-                request_id = refused.request_id
-            refusal = faults.jsonrpc(refused, generation, request_id)
-            await refuse(send, refusal)
+            note.left = True
+        except HandoffError as error:
+            if isinstance(error, EnvelopeError):
+                request_id = error.request_id
+            await self._refuse(send, faults.jsonrpc(error, generation, request_id), error, note)
         finally:
-            self._note(started_at, "POST", _rpc_route(face), operation, generation, error)
-
-    async def _rpc(
-        self,
-        asker: Asker,
-        asked: Asked,
-        generation: Generation,
-        request_id: bytes,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        if asked.operation in (Operation.STREAM, Operation.SUBSCRIBE):
-            events = await self._ops.open(asker, asked.params)
-            written = events_of(events, generation, request_id)
-            await stream(receive, send, written, headers=_echo(asker, generation))
-            return
-        result = await result_of(self._ops, asker, asked.operation, asked.params, generation)
-        await answer(send, 200, rpc_answer(request_id, result), headers=_echo(asker, generation))
+            self._telemetry.request_span(note.served(self._clock.now(), generation))
 
     # --- HTTP+JSON -------------------------------------------------------------------------------
 
     async def rest(
-        self, scope: Scope, receive: Receive, send: Send, *, path: str, generation: Generation, face: str = ""
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        path: str,
+        generation: Generation,
+        face: str = "",
     ) -> None:
         """A path of the HTTP+JSON binding, without the prefixes of version and face."""
-        started_at = self._clock.now()
+        note = _Note(started_at=self._clock.now(), method=scope["method"], route="")
         headers = headers_of(scope)
-        error: HandoffError | None = None
-        operation, template = "", path
         try:
             if generation is _V1:
-                generation = _binding_version(headers, scope)
+                _check_version(headers, scope)
             route = _route(scope["method"], path, generation)
-            operation, template = route.operation.value, route.template
+            note.operation = route.operation.value
+            note.route = ("/agents/{agent_id}" if face else "") + route.template
             body = await read_body(receive, headers, self._body_max)
             _check_content_type(headers, body)
-            params = self._rest_params(scope, body, route, generation)
-            asker = self._asker(
-                headers,
-                generation,
-                started_at,
-                face=face,
-                route=template,
-                method=operation,
-                http=scope["method"],
-            )
+            params = _rest_params(scope, body, route, generation)
+            note.asker = asker = self._asker(headers, generation, note, face=face)
             if route.operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)
                 written = events_of(events, generation, None)
-                await stream(receive, send, written, headers=_echo(asker, generation))
+                note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
                 return
             result = await result_of(self._ops, asker, route.operation, params, generation)
-            await answer(
-                send, 200, result, content_type=_media_type(generation), headers=_echo(asker, generation)
-            )
+            media_type = b"application/a2a+json" if generation is _V1 else b"application/json"
+            await answer(send, 200, result, content_type=media_type, headers=_echo(asker, generation))
         except ClientGone:
-            return
-        except HandoffError as refused:
-            error = refused
-            await refuse(send, faults.a2a_http(refused, generation))
+            note.left = True
+        except HandoffError as error:
+            await self._refuse(send, faults.a2a_http(error, generation), error, note)
         finally:
-            self._note(started_at, scope["method"], template, operation, generation, error)
-
-    @staticmethod
-    def _rest_params(scope: Scope, body: bytes, route: _Route, generation: Generation) -> Params:
-        if scope["method"] in ("GET", "DELETE"):
-            query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-            raw: Raw = from_query(query)
-        else:
-            raw = open_object(body)
-        members: dict[str, str] = {}
-        if route.task_id:
-            members["taskId" if route.config_id or "push" in route.template.lower() else "id"] = route.task_id
-        if route.config_id:
-            members["id"] = route.config_id
-        if members:
-            raw = fill(raw, **members)
-        return read_params(route.operation, generation, raw)
+            self._telemetry.request_span(note.served(self._clock.now(), generation))
 
     # --- both ------------------------------------------------------------------------------------
+
+    async def _refuse(self, send: Send, refusal: faults.Refusal, error: HandoffError, note: _Note) -> None:
+        note.status = refusal.status
+        if note.asker is not None and note.operation in _CREATING:
+            principal = note.asker.principal
+            self._telemetry.rejected(error.code, tenant=principal.tenant, sender=principal.name)
+        await refuse(send, refusal)
 
     async def _made_by_client(self, asker: Asker, asked: Asked) -> bool:
         params = asked.params
@@ -202,28 +178,17 @@ class A2ASurface:
             return await self._ops.made_by_client(asker, params.task_id)
         return False
 
-    def _asker(
-        self,
-        headers: dict[bytes, bytes],
-        generation: Generation,
-        started_at: float,
-        *,
-        face: str,
-        route: str,
-        method: str,
-        http: str = "POST",
-    ) -> Asker:
-        principal = self._gate.admit(text_header(headers, b"authorization"))
+    def _asker(self, headers: dict[bytes, bytes], generation: Generation, note: _Note, *, face: str) -> Asker:
         named = text_header(headers, b"a2a-extensions") or text_header(headers, b"x-a2a-extensions")
         return Asker(
-            principal=principal,
+            principal=self._gate.admit(text_header(headers, b"authorization")),
             generation=generation,
             call=Arrival(
-                method=http,
-                route=route,
-                rpc_method=method,
+                method=note.method,
+                route=note.route,
+                rpc_method=note.operation,
                 protocol_version=generation.value,
-                started_at=started_at,
+                started_at=note.started_at,
             ),
             surface=f"a2a-{generation.value}",
             face=face,
@@ -233,35 +198,34 @@ class A2ASurface:
             key=text_header(headers, b"idempotency-key"),
         )
 
-    def _note(
-        self,
-        started_at: float,
-        method: str,
-        route: str,
-        operation: str,
-        generation: Generation,
-        error: HandoffError | None,
-    ) -> None:
-        """A span for what committed nothing; that of a new handoff comes from its own log."""
-        if error is None and operation in (Operation.SEND.value, Operation.STREAM.value):
-            return
-        self._telemetry.request_span(
-            method=method,
-            route=route,
-            rpc_method=operation,
+
+@dataclass(slots=True, kw_only=True)
+class _Note:
+    """What the span of a request will say."""
+
+    started_at: float
+    method: str
+    route: str
+    operation: str = ""
+    status: int = 200
+    left: bool = False
+    asker: Asker | None = None
+
+    def served(self, ended_at: float, generation: Generation) -> Served:
+        asker = self.asker
+        return Served(
+            started_at=self.started_at,
+            ended_at=ended_at,
+            method=self.method,
+            route=self.route,
+            status=self.status,
+            rpc_method=self.operation,
             protocol_version=generation.value,
-            started_at=started_at,
-            ended_at=self._clock.now(),
-            error=error,
+            task_id="" if asker is None else asker.task_id,
+            traceparent=asker.traceparent if asker is not None and asker.principal.trusted else "",
+            outcome="client_disconnect" if self.left else "",
+            committed=asker is not None and asker.committed,
         )
-
-
-def _rpc_route(face: str) -> str:
-    return "/agents/{agent_id}" if face else "/"
-
-
-def _negotiated(headers: dict[bytes, bytes], scope: Scope) -> Generation:
-    return negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
 
 
 def _query_version(scope: Scope) -> str | None:
@@ -270,7 +234,7 @@ def _query_version(scope: Scope) -> str | None:
     return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("A2A-Version")
 
 
-def _binding_version(headers: dict[bytes, bytes], scope: Scope) -> Generation:
+def _check_version(headers: dict[bytes, bytes], scope: Scope) -> None:
     """The unprefixed paths are those of 1.0; a caller that names another version is told so."""
     named = text_header(headers, b"a2a-version") or _query_version(scope)
     if named and negotiate(named, None) is not _V1:
@@ -279,11 +243,20 @@ def _binding_version(headers: dict[bytes, bytes], scope: Scope) -> Generation:
             "These paths are those of A2A 1.0; version 0.3 has its own below /v1.",
             facts={"requestedVersion": named[:32], "supportedVersions": "1.0"},
         )
-    return _V1
 
 
-def _media_type(generation: Generation) -> bytes:
-    return _A2A_JSON if generation is _V1 else b"application/json"
+def _rest_params(scope: Scope, body: bytes, route: _Route, generation: Generation) -> Params:
+    if scope["method"] in ("GET", "DELETE"):
+        raw = from_query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+    else:
+        raw = open_object(body)
+    members: dict[str, str] = {}
+    if route.task_id:
+        configures = "pushNotificationConfigs" in route.template and generation is _V1
+        members["taskId" if configures else "id"] = route.task_id
+    if route.config_id:
+        members["id" if generation is _V1 else "pushNotificationConfigId"] = route.config_id
+    return read_params(route.operation, generation, fill(raw, **members) if members else raw)
 
 
 def _check_content_type(headers: dict[bytes, bytes], body: bytes) -> None:

@@ -12,7 +12,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
 from a2a_handoff.ports import Clock
 from a2a_handoff.security.principals import OpenGate
-from a2a_handoff.telemetry import Telemetry
+from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import (
     ClientGone,
     Receive,
@@ -62,8 +62,8 @@ class LegacySurface:
         started_at = self._clock.now()
         headers = headers_of(scope)
         method = PATHS[path]
-        bare, request_id = True, NO_ID
-        error: HandoffError | None = None
+        bare, request_id, left, status = True, NO_ID, False, 200
+        asker: Asker | None = None
         operation = METHODS[_V01, method]
         try:
             body = await read_body(receive, headers, self._body_max)
@@ -88,27 +88,34 @@ class LegacySurface:
             )
             if operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)
-                await stream(receive, send, events_of(events, _V01, None if bare else request_id))
+                left = not await stream(receive, send, events_of(events, _V01, None if bare else request_id))
                 return
             result = await result_of(self._ops, asker, operation, params, _V01)
             await answer(send, 200, result if bare else rpc_answer(request_id, result))
         except ClientGone:
-            return
-        except HandoffError as refused:
-            error = refused
-            if isinstance(refused, EnvelopeError):
-                request_id, bare = refused.request_id, False
-            await refuse(
-                send, faults.a2a_http(refused, _V01) if bare else faults.jsonrpc(refused, _V01, request_id)
-            )
+            left = True
+        except HandoffError as error:
+            if isinstance(error, EnvelopeError):
+                request_id, bare = error.request_id, False
+            refusal = faults.a2a_http(error, _V01) if bare else faults.jsonrpc(error, _V01, request_id)
+            status = refusal.status
+            if asker is not None and operation in (Operation.SEND, Operation.STREAM):
+                principal = asker.principal
+                self._telemetry.rejected(error.code, tenant=principal.tenant, sender=principal.name)
+            await refuse(send, refusal)
         finally:
-            if error is not None or operation not in (Operation.SEND, Operation.STREAM):
-                self._telemetry.request_span(
-                    method="POST",
-                    route=path,
-                    rpc_method=method,
-                    protocol_version=_V01.value,
+            self._telemetry.request_span(
+                Served(
                     started_at=started_at,
                     ended_at=self._clock.now(),
-                    error=error,
+                    method="POST",
+                    route=path,
+                    status=status,
+                    rpc_method=method,
+                    protocol_version=_V01.value,
+                    task_id="" if asker is None else asker.task_id,
+                    traceparent=asker.traceparent if asker is not None and asker.principal.trusted else "",
+                    outcome="client_disconnect" if left else "",
+                    committed=asker is not None and asker.committed,
                 )
+            )

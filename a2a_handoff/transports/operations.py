@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
-from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.broker import Accepted, HandoffBroker
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
@@ -31,9 +31,9 @@ from a2a_handoff.wire.requests import (
 from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Asker:
-    """Who asks, and how the request came."""
+    """Who asks, and how the request came; ``task_id`` and ``committed`` are what became of it."""
 
     principal: Principal
     generation: Generation
@@ -44,6 +44,8 @@ class Asker:
     tracestate: str = ""
     extensions: tuple[str, ...] = ()
     key: str = ""
+    task_id: str = ""
+    committed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ class Operations:
             surface=asker.surface,
             face=asker.face,
             input_modes=params.input_modes,
+            text=params.text,
         )
 
     async def open(self, asker: Asker, params: Params) -> AsyncGenerator[TaskEvent | None]:
@@ -104,7 +107,7 @@ class Operations:
 
     async def send(self, asker: Asker, params: SendParams) -> TaskView:
         """Send a message; the task when it ends or asks, or at once if the caller wants that."""
-        accepted = await self.broker.send(asker.principal, self.incoming(asker, params))
+        accepted = await self._take(asker, params)
         journal = self.broker.journal
         if params.return_immediately:
             view = await journal.view(accepted.handoff)
@@ -112,12 +115,18 @@ class Operations:
             view = await journal.wait(accepted.handoff.id, since=accepted.since)
         return _named(view, params.alias)
 
+    async def _take(self, asker: Asker, params: SendParams) -> Accepted:
+        accepted = await self.broker.send(asker.principal, self.incoming(asker, params))
+        asker.task_id = accepted.handoff.id
+        asker.committed = accepted.created
+        return accepted
+
     async def stream(self, asker: Asker, params: SendParams) -> AsyncGenerator[TaskEvent | None]:
         """Send a message and follow its task: the task first, then every event. ``None`` is silence.
 
         The message is taken, or refused, before this returns.
         """
-        accepted = await self.broker.send(asker.principal, self.incoming(asker, params))
+        accepted = await self._take(asker, params)
         return self._follow(accepted.handoff, alias=params.alias, since=accepted.since)
 
     async def subscribe(self, asker: Asker, params: SubscribeParams) -> AsyncGenerator[TaskEvent | None]:

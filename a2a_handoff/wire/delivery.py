@@ -47,6 +47,13 @@ def delivered_context(event: ev.HandoffRequested, agent: Agent, count: Count) ->
     return fit(context, count=count, limit=agent.token_budget, overflow=Overflow.TRIM).context
 
 
+def snapshot_json(event: ev.HandoffRequested) -> bytes:
+    """The immutable snapshot of one hop: the context as it was requested, and the whole transcript."""
+    context = write_context(event.package, Stamp(handoff_id=event.handoff_id))
+    transcript = event.package.options.transcript
+    return _with_member(context, "transcript", transcript) if transcript else context
+
+
 def traceparent_of(h: Handoff, attempt: Attempt) -> str:
     """The header of a call for this attempt: its ``invoke_agent`` span is the parent of what follows."""
     ref = SpanRef(trace_id=h.trace.trace_id, span_id=attempt.span_id, sampled=h.trace.sampled)

@@ -1,0 +1,426 @@
+"""The composition root: which parts make a broker, and in what order they start and stop.
+
+Duty: put the parts together, give every path to its surface, run under uvicorn.
+Not here: anything that the parts do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import sys
+from urllib.parse import unquote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.client import A2AClient, WellKnownCardFetcher
+from a2a_handoff.clock import SystemClock
+from a2a_handoff.config import Settings
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import State
+from a2a_handoff.core.rules import RulesError, RoutingRules, shipped
+from a2a_handoff.dispatcher import Dispatcher
+from a2a_handoff.feed import Feed
+from a2a_handoff.intake import Desk
+from a2a_handoff.journal import Journal
+from a2a_handoff.ledger import Ledger
+from a2a_handoff.notify import LocalNotifier
+from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
+from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.security.urls import OutboundPolicy
+from a2a_handoff.stores import open_store
+from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure_logging
+from a2a_handoff.tokens import TiktokenCounter
+from a2a_handoff.transports.a2a import A2ASurface
+from a2a_handoff.transports.asgi import App, Receive, Scope, Send
+from a2a_handoff.transports.legacy import PATHS, LegacySurface
+from a2a_handoff.transports.operations import Operations
+from a2a_handoff.transports.rest import RestSurface, on_refusal
+from a2a_handoff.wire.broker_card import broker_card, face_card
+
+_LOG = logging.getLogger("a2a_handoff")
+_MARK_EVERY_S = 5.0
+_QUEUE_EVERY_S = 2.0
+_CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+_OPEN_STATES = tuple(state for state in State if not state.terminal)
+
+
+class Application:
+    """A broker with all its parts. An ASGI application between ``start`` and ``stop``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.store = open_store(settings.store)
+        self.notifier = LocalNotifier()
+        self.telemetry = Telemetry(settings, known_agent=self._is_registered, queue=self._read_queue)
+        policy = OutboundPolicy(allow_private=settings.private_addresses)
+        self.registry = Registry(
+            store=self.store,
+            clock=self.clock,
+            notifier=self.notifier,
+            fetcher=WellKnownCardFetcher(policy),
+            rules=_rules(settings),
+            presence_s=settings.presence,
+            lease_s=settings.lease,
+        )
+        self.client = A2AClient(policy, clock=self.clock, idle_s=settings.stream_idle)
+        feed = Feed()
+        self.journal = Journal(store=self.store, feed=feed, notifier=self.notifier)
+        self.ledger = Ledger(
+            store=self.store,
+            registry=self.registry,
+            notifier=self.notifier,
+            recorder=self.telemetry,
+            clock=self.clock,
+            feed=feed,
+        )
+        self.broker = HandoffBroker(
+            store=self.store,
+            ledger=self.ledger,
+            desk=Desk(
+                store=self.store,
+                registry=self.registry,
+                clock=self.clock,
+                counter=TiktokenCounter(),
+                settings=settings,
+            ),
+            registry=self.registry,
+            journal=self.journal,
+            clock=self.clock,
+        )
+        self.dispatcher = Dispatcher(
+            store=self.store,
+            ledger=self.ledger,
+            broker=self.broker,
+            registry=self.registry,
+            client=self.client,
+            notifier=self.notifier,
+            clock=self.clock,
+        )
+        operations = Operations(self.broker, keepalive_s=settings.keepalive)
+        gate = OpenGate(tenant=settings.default_tenant)
+        self._a2a = A2ASurface(
+            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
+        )
+        self._legacy = LegacySurface(
+            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
+        )
+        self._rest = RestSurface(self.broker, gate=gate, settings=settings)
+        self._cold = self._cold_app()
+        self._queue: tuple[QueueReading, ...] = ()
+        self._chores: list[asyncio.Task[None]] = []
+        self.url = settings.public_url
+        self.ready = False
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def start(self, *, url: str) -> None:
+        """Open the store, load the agents, go on with what is unfinished.
+
+        ``url`` is where callers reach the broker. Raises ``StoreUnavailable`` and ``HandoffError``.
+        """
+        self.url = self.settings.public_url or url
+        await self.store.open()
+        await self.registry.load(self.settings.cards)
+        await self._replay_spans()
+        self.dispatcher.start()
+        self._chores = [
+            asyncio.create_task(self._greet_arrivals(), name="arrivals"),
+            asyncio.create_task(self._move_mark(), name="span-mark"),
+            asyncio.create_task(self._measure_queue(), name="queue"),
+        ]
+        self.ready = True
+
+    def begin_stop(self) -> None:
+        """Refuse new work and let those who wait go; what runs goes on."""
+        self.ready = False
+        self.journal.closing = True
+        self.notifier.wake_all()
+
+    async def stop(self) -> None:
+        """Finish or let go of what runs, then close everything. What is let go goes on after a start."""
+        self.begin_stop()
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        await self.dispatcher.stop(grace_s=self.settings.grace / 2)
+        await self.registry.close()
+        await self.client.close()
+        await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
+        with contextlib.suppress(StoreUnavailable):
+            await self._set_mark()
+        await self.store.close()
+
+    async def _greet_arrivals(self) -> None:
+        """An agent that comes may take what waits for somebody."""
+        with self.notifier.listen(ARRIVALS_TOPIC) as arrivals:
+            while True:
+                if not await arrivals.wait(timeout_s=3600.0):
+                    continue
+                try:
+                    await self.dispatcher.agent_arrived()
+                except StoreUnavailable as error:
+                    _LOG.warning("cannot look for waiting handoffs now: %s", error)
+
+    # --- telemetry -------------------------------------------------------------------------------
+
+    def _is_registered(self, tenant: str, agent_id: str) -> bool:
+        return self.registry.get(tenant, agent_id) is not None
+
+    def _read_queue(self) -> tuple[QueueReading, ...]:
+        return self._queue
+
+    async def _measure_queue(self) -> None:
+        with self.notifier.listen("queue") as never:
+            while True:
+                with contextlib.suppress(StoreUnavailable):
+                    counted = await self.store.queue()
+                    now = self.clock.now()
+                    self._queue = tuple(
+                        QueueReading(state.value, *_reading(counted.get(state), now))
+                        for state in _OPEN_STATES
+                    )
+                await never.wait(timeout_s=_QUEUE_EVERY_S)
+
+    async def _replay_spans(self) -> None:
+        """Export what a predecessor committed and may not have exported."""
+        mark = await self.store.get_mark(SPANS_MARK)
+        if self.telemetry.exported_position is None or mark is None:
+            return
+        touched: dict[str, None] = {}
+        after = mark
+        while page := await self.store.read_log(after=after, limit=500):
+            touched.update(dict.fromkeys(item.handoff_id for item in page))
+            after = page[-1].position
+        for handoff_id in touched:
+            history = await self.journal.log(handoff_id)
+            handoff = await self.journal.load(handoff_id)
+            chain = await self.store.find_chain(handoff.tenant, handoff.correlation_id)
+            new_chain = chain is not None and chain.first_handoff_id == handoff_id
+            self.telemetry.replay(history, after=mark, new_chain=new_chain)
+
+    async def _set_mark(self) -> None:
+        position = self.telemetry.exported_position
+        if position is not None and position > 0:
+            await self.store.set_mark(SPANS_MARK, position)
+
+    async def _move_mark(self) -> None:
+        with self.notifier.listen("span-mark") as never:
+            while True:
+                await never.wait(timeout_s=_MARK_EVERY_S)
+                with contextlib.suppress(StoreUnavailable):
+                    await self._set_mark()
+
+    # --- paths -----------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Task paths go straight to their surface; the others through Starlette."""
+        if scope["type"] != "http":
+            await self._cold(scope, receive, send)
+            return
+        path: str = scope["path"]
+        face = ""
+        if path.startswith("/agents/"):
+            face, _, rest = path[len("/agents/") :].partition("/")
+            face, path = unquote(face), "/" + rest
+            if (
+                not rest.startswith(".well-known/")
+                and self.registry.get(self.settings.default_tenant, face) is None
+            ):
+                path = ""
+        surface = self._surface(scope["method"], path, face)
+        if surface is None:
+            await self._cold(scope, receive, send)
+            return
+        try:
+            await surface(scope, receive, send)
+        except Exception:
+            _LOG.exception("a request failed", extra={"path": scope["path"]})
+            raise
+
+    def _surface(self, method: str, path: str, face: str) -> App | None:
+        if method == "POST" and path in ("/", "/a2a", "/a2a/"):
+            return lambda scope, receive, send: self._a2a.jsonrpc(scope, receive, send, face=face)
+        if method == "POST" and path in PATHS:
+            return lambda scope, receive, send: self._legacy(scope, receive, send, path=path, face=face)
+        generation = Generation.V1_0
+        if path.startswith("/v1/"):
+            generation, path = Generation.V0_3, path[3:]
+        if path.startswith(("/message:", "/tasks")) or path in ("/extendedAgentCard", "/card"):
+            return lambda scope, receive, send: self._a2a.rest(
+                scope, receive, send, path=path, generation=generation, face=face
+            )
+        return None
+
+    def _cold_app(self) -> App:
+        routes = [
+            *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
+            *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
+            *self._rest.routes(),
+            Route("/healthz", self._healthz, methods=["GET"]),
+            Route("/readyz", self._readyz, methods=["GET"]),
+            Route("/metrics", self._metrics, methods=["GET"]),
+        ]
+        app = Starlette(
+            routes=routes,
+            exception_handlers={HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal},
+        )
+        return self.telemetry.asgi(app, routes=routes)
+
+    async def _card(self, request: Request) -> Response:
+        return _card_response(
+            request, broker_card(self.url, self.registry.agents(self.settings.default_tenant))
+        )
+
+    async def _face_card(self, request: Request) -> Response:
+        agent_id = request.path_params["agent_id"]
+        agent = self.registry.get(self.settings.default_tenant, agent_id)
+        if agent is None:
+            raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
+        return _card_response(request, face_card(self.url, agent))
+
+    async def _healthz(self, request: Request) -> Response:
+        del request
+        return Response("ok\n", media_type="text/plain")
+
+    async def _readyz(self, request: Request) -> Response:
+        del request
+        if not self.ready:
+            return Response("stopping\n", status_code=503, media_type="text/plain")
+        return Response("ready\n", media_type="text/plain")
+
+    async def _metrics(self, request: Request) -> Response:
+        del request
+        body, content_type = await asyncio.to_thread(self.telemetry.render_metrics)
+        return Response(body, headers={"content-type": content_type})
+
+
+def _rules(settings: Settings) -> RoutingRules:
+    if settings.rules is None:
+        return shipped()
+    try:
+        return RoutingRules.load(settings.rules.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"rules: cannot read {settings.rules}: {error.strerror}") from error
+    except RulesError as error:
+        raise ConfigurationError(f"rules: {settings.rules}: {error}") from error
+
+
+def _reading(counted: tuple[int, float] | None, now: float) -> tuple[int, float]:
+    """How many there are, and the age of the oldest in seconds."""
+    if counted is None:
+        return 0, 0.0
+    count, oldest_at = counted
+    return count, max(0.0, now - oldest_at)
+
+
+def _card_response(request: Request, card: tuple[bytes, str]) -> Response:
+    """A card with its ETag (A2A 1.0 section 8.6.1)."""
+    body, etag = card
+    headers = {"ETag": etag, "Cache-Control": "max-age=60"}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+class ConfigurationError(Exception):
+    """A setting that is well-formed and cannot work."""
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, told when to say that it is ready and when to let the open streams go."""
+
+    def __init__(self, config: uvicorn.Config, application: Application, url: str) -> None:
+        super().__init__(config)
+        self._application = application
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(f"a2a-handoff is ready at {self._url}", flush=True)  # noqa: T201 - the one line of serve
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._application.begin_stop()
+        await super().shutdown(sockets)
+
+
+def serve(settings: Settings) -> int:
+    """Run until a signal. The exit code: 0 after a graceful stop, 1 if it could not start."""
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        return asyncio.run(_serve(settings), loop_factory=_loop_factory())
+    except (StoreUnavailable, HandoffError, ConfigurationError) as error:
+        print(f"a2a-handoff: {error}", file=sys.stderr)  # noqa: T201 - what the operator sees
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop  # noqa: PLC0415 - it is not there on every platform
+
+    return uvloop.Loop
+
+
+async def _serve(settings: Settings) -> int:
+    bound = _bind(settings)
+    application = Application(settings)
+    host, port = settings.host, bound.getsockname()[1]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    try:
+        await application.start(url=url)
+        config = uvicorn.Config(
+            application,
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=max(1, int(settings.grace / 2)),
+            backlog=2048,
+        )
+        await _Server(config, application, application.url).serve(sockets=[bound])
+    finally:
+        await application.stop()
+        bound.close()
+    return 0
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        why = (
+            f"port {settings.port} is in use; stop the other server or set A2A_HANDOFF_PORT"
+            if error.errno == errno.EADDRINUSE
+            else f"cannot listen on {settings.host}:{settings.port}: {error.strerror}"
+        )
+        raise ConfigurationError(why) from error
+    bound.setblocking(False)
+    return bound
+
+
+__all__ = ["Application", "ConfigurationError", "serve"]

@@ -1,0 +1,128 @@
+"""The OpenAPI 3.1 document of the native REST surface, made from its route table.
+
+Source: OpenAPI 3.1.0; schemas are those of the pydantic models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from a2a_handoff import __version__
+from a2a_handoff.wire.native import Problem
+
+_REF = "#/components/schemas/{model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an operation. ``most`` bounds a number from above; 0 bounds it from below."""
+
+    name: str
+    meaning: str
+    where: Literal["query", "path", "header"] = "query"
+    kind: Literal["string", "integer"] = "string"
+    required: bool = False
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row of the route table. ``status`` are the successes, ``errors`` those beside 400, 413 and 422."""
+
+    method: str
+    path: str
+    summary: str
+    tag: str = "handoffs"
+    parameters: tuple[Parameter, ...] = ()
+    body: type[BaseModel] | None = None
+    body_required: bool = True
+    answer: type[BaseModel] | None = None
+    status: tuple[int, ...] = (200,)
+    errors: tuple[int, ...] = ()
+
+
+def document(operations: Sequence[Operation]) -> bytes:
+    """The document as JSON."""
+    bodies = {op.body for op in operations if op.body}
+    answers = {op.answer for op in operations if op.answer} | {Problem}
+    refs, schema = models_json_schema(
+        [
+            *((model, "validation") for model in sorted(bodies, key=_name)),
+            *((model, "serialization") for model in sorted(answers, key=_name)),
+        ],
+        ref_template=_REF,
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for op in operations:
+        paths.setdefault(op.path, {})[op.method.lower()] = _operation(op, refs)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "a2a-handoff",
+                "version": __version__,
+                "summary": "Hands tasks from one A2A agent to another.",
+                "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            },
+            "paths": paths,
+            "components": {"schemas": schema.get("$defs", {})},
+        }
+    )
+
+
+def _name(model: type[BaseModel]) -> str:
+    return model.__name__
+
+
+def _operation(op: Operation, refs: Any) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{op.method} {op.path}").strip("_").lower(),
+        "summary": op.summary,
+        "tags": [op.tag],
+        "parameters": [_parameter(parameter) for parameter in op.parameters],
+        "responses": _responses(op, refs),
+    }
+    if op.body is not None:
+        described["requestBody"] = {
+            "required": op.body_required,
+            "content": {"application/json": {"schema": refs[op.body, "validation"]}},
+        }
+    return described
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": parameter.kind}
+    if parameter.kind == "integer":
+        schema |= {"minimum": 0}
+        if parameter.most is not None:
+            schema |= {"maximum": parameter.most}
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "description": parameter.meaning,
+        "required": parameter.required or parameter.where == "path",
+        "schema": schema,
+    }
+
+
+def _responses(op: Operation, refs: Any) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status in op.status:
+        answer: dict[str, Any] = {"description": "Done."}
+        if op.answer is not None:
+            answer["content"] = {"application/json": {"schema": refs[op.answer, "serialization"]}}
+        responses[str(status)] = answer
+    problem = {
+        "description": "Refused; nothing was changed.",
+        "content": {"application/problem+json": {"schema": refs[Problem, "serialization"]}},
+    }
+    for status in (400, *op.errors, *((413, 422) if op.body else ())):
+        responses[str(status)] = problem
+    return responses

@@ -1,0 +1,115 @@
+"""The AgentCards that the broker serves: its own, and those of the faces of its agents.
+
+Duty: one document that clients of every generation can read; its ETag.
+Rules: the skills are those of the registered agents, so that a plain A2A client sees what it can get here.
+Sources: A2A 1.0 section 4.4 and 8; AgentCard of 0.3; AgentCard of 0.1 for ``authentication``.
+Not here: reading cards (``cards``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from a2a_handoff import __version__
+from a2a_handoff.core.agents import Agent, Skill
+from a2a_handoff.core.context import EXTENSION_URI
+
+_SKILLS_MAX = 500
+_MODES = ["text/plain", "application/json", "application/octet-stream"]
+
+#: ``preferredTransport`` and ``additionalInterfaces`` are of 0.3, ``authentication`` is of 0.1.
+_BINDINGS = (("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3"))
+
+
+def broker_card(url: str, agents: Iterable[Agent]) -> tuple[bytes, str]:
+    """The broker's own card at ``url``, and its ETag."""
+    skills: dict[str, dict[str, Any]] = {}
+    for agent in agents:
+        for skill in agent.skills:
+            if len(skills) < _SKILLS_MAX:
+                skills.setdefault(skill.id, _skill(skill, agent))
+    skills.setdefault(
+        "handoff",
+        {
+            "id": "handoff",
+            "name": "Handoff",
+            "description": "Hands a task to the agent that advertises what it needs.",
+            "tags": ["handoff", "routing"],
+        },
+    )
+    description = (
+        "Hands tasks to the best agent by advertised capability, makes sure that it is ready, and "
+        "returns what nobody takes."
+    )
+    return _card(url, "a2a-handoff", description, __version__, [skills[name] for name in sorted(skills)])
+
+
+def face_card(url: str, agent: Agent) -> tuple[bytes, str]:
+    """The card of the address at which the broker stands for one agent, and its ETag."""
+    skills = [_skill(skill, agent) for skill in agent.skills]
+    name = agent.name or agent.agent_id
+    description = f"{name}, reached through the handoff broker."
+    return _card(f"{url}/agents/{agent.agent_id}", name, description, agent.version or __version__, skills)
+
+
+def _skill(skill: Skill, agent: Agent) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": skill.id,
+        "name": skill.name or skill.id,
+        "description": f"{skill.name or skill.id}, by {agent.name or agent.agent_id}",
+        "tags": list(skill.tags),
+    }
+    if skill.input_modes:
+        shown["inputModes"] = list(skill.input_modes)
+    if skill.output_modes:
+        shown["outputModes"] = list(skill.output_modes)
+    return shown
+
+
+def _card(
+    url: str, name: str, description: str, version: str, skills: list[dict[str, Any]]
+) -> tuple[bytes, str]:
+    address = url.rstrip("/") + "/"
+    extension = {
+        "uri": EXTENSION_URI,
+        "description": "Handoffs: context, readiness, fallback, return to sender.",
+        "required": False,
+    }
+    body = msgspec.json.encode(
+        {
+            "name": name,
+            "description": description,
+            "version": version,
+            "supportedInterfaces": [
+                {"url": _at(address, binding), "protocolBinding": binding, "protocolVersion": generation}
+                for binding, generation in _BINDINGS
+            ],
+            "capabilities": {
+                "streaming": True,
+                "pushNotifications": False,
+                "stateTransitionHistory": False,
+                "extensions": [extension],
+            },
+            "defaultInputModes": _MODES,
+            "defaultOutputModes": _MODES,
+            "skills": skills,
+            "url": address,
+            "preferredTransport": "JSONRPC",
+            "protocolVersion": "0.3.0",
+            "additionalInterfaces": [
+                {"url": _at(address, binding), "transport": binding} for binding in ("JSONRPC", "HTTP+JSON")
+            ],
+            "provider": {"organization": "a2a-handoff", "url": address},
+            "authentication": {"schemes": []},
+        }
+    )
+    return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def _at(address: str, binding: str) -> str:
+    """Clients of HTTP+JSON append paths that begin with a slash (A2A 1.0 section 11.3)."""
+    return address if binding == "JSONRPC" else address.rstrip("/")

@@ -28,7 +28,7 @@ from a2a_handoff.config import Settings
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
-from a2a_handoff.core.rules import RulesError, RoutingRules, shipped
+from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
 from a2a_handoff.dispatcher import Dispatcher
 from a2a_handoff.feed import Feed
 from a2a_handoff.intake import Desk

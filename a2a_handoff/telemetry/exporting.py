@@ -9,6 +9,7 @@ Not here: deriving spans (``core.spans``), what is lost before they exist (``rec
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -67,7 +68,8 @@ class Services:
         """The resource of a service; empty for the broker."""
         known = self._known.get(service)
         if known is None:
-            known = Resource({**self._broker.attributes, "service.name": service}, self._broker.schema_url)
+            ours = {k: v for k, v in self._broker.attributes.items() if not k.startswith("service.")}
+            known = Resource({**ours, "service.name": service}, self._broker.schema_url)
             if len(self._known) >= self._LIMIT:
                 self._known = {"": self._broker}
             self._known[service] = known
@@ -126,7 +128,7 @@ class ConsoleSender:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._exporter = ConsoleSpanExporter()
+        self._exporter = ConsoleSpanExporter(out=sys.stdout)
         self.trouble = ""
 
     def send(self, spans: Sequence[SpanRecord]) -> bool:

@@ -226,6 +226,9 @@ class QueueReading(NamedTuple):
     oldest_age_s: float
 
 
+#: Why something was lost.
+LOSSES = ("recorder_full", "queue_full", "export_failed", "shutdown")
+
 #: The label of an agent, from tenant and id.
 Label = Callable[[str, str], str]
 
@@ -287,6 +290,12 @@ def _agents(h: Handoff, label: Label) -> Attributes:
     return out
 
 
+def _every_state(readings: Iterable[QueueReading]) -> Iterable[QueueReading]:
+    """A reading for each state that is not an end: a missing series means a broker that is not there."""
+    given = {reading.state: reading for reading in readings}
+    return [given.get(s, QueueReading(s, 0, 0.0)) for s in State if not s.terminal]
+
+
 class Instruments:
     """The instruments of the table, on a meter."""
 
@@ -299,9 +308,11 @@ class Instruments:
     ) -> None:
         self._record: dict[str, Callable[[float, Attributes, Context], None]] = {}
         observed: dict[str, Callable[[], Sequence[tuple[float, dict[str, str]]]]] = {
-            "handoff.queue.size": lambda: [(r.size, {"handoff.state": r.state}) for r in queue()],
+            "handoff.queue.size": lambda: [
+                (r.size, {"handoff.state": r.state}) for r in _every_state(queue())
+            ],
             "handoff.queue.oldest_age": lambda: [
-                (r.oldest_age_s, {"handoff.state": r.state}) for r in queue()
+                (r.oldest_age_s, {"handoff.state": r.state}) for r in _every_state(queue())
             ],
             "handoff.telemetry.dropped": lambda: [
                 (count, {"handoff.drop.reason": reason}) for reason, count in dropped().items()

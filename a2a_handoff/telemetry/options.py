@@ -40,6 +40,9 @@ class Options:
     delay_s: float = 1.0
 
 
+DEFAULTS = Options()
+
+
 def read_options(environ: Mapping[str, str]) -> Options:
     """Read the variables. A value that cannot be used is warned of and not obeyed."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -48,15 +51,15 @@ def read_options(environ: Mapping[str, str]) -> Options:
     metrics = _words(environ.get("OTEL_METRICS_EXPORTER", "")) or {"prometheus"}
     for name in sorted(metrics - {"prometheus", "otlp", "none"}):
         _LOG.warning("OTEL_METRICS_EXPORTER=%s is not supported; use prometheus, otlp or none.", name)
-    queue = _number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", Options.queue)
+    queue = _number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", DEFAULTS.queue)
     return Options(
         traces=traces,
         prometheus="prometheus" in metrics,
         push_metrics="otlp" in metrics,
         service_name=environ.get("OTEL_SERVICE_NAME", "").strip() or SERVICE_NAME,
         queue=queue,
-        batch=min(queue, _number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", Options.batch)),
-        delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", round(Options.delay_s * 1000)) / 1000,
+        batch=min(queue, _number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", DEFAULTS.batch)),
+        delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", round(DEFAULTS.delay_s * 1000)) / 1000,
     )
 
 

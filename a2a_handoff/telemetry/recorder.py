@@ -45,7 +45,7 @@ from a2a_handoff.telemetry.exporting import (
     Services,
     SpanQueue,
 )
-from a2a_handoff.telemetry.instruments import OTHER, Instruments, Measurement, QueueReading, measure
+from a2a_handoff.telemetry.instruments import LOSSES, OTHER, Instruments, Measurement, QueueReading, measure
 from a2a_handoff.telemetry.options import Options, read_options
 from a2a_handoff.telemetry.served import Served, instrumented, measure_served, span_of_served, superseded
 
@@ -97,7 +97,7 @@ class Telemetry:
         self.known_agent: Callable[[str, str], bool] = known_agent or _nobody
         self.queue: Callable[[], Iterable[QueueReading]] = queue or tuple
         self._notes: deque[Change | Served | _Refused] = deque()
-        self._dropped: dict[str, int] = {}
+        self._dropped: dict[str, int] = dict.fromkeys(LOSSES, 0)
         self._lost = threading.Lock()
         self._working = threading.Lock()
         self._awake = threading.Event()
@@ -307,7 +307,7 @@ class Telemetry:
 
     def _lose(self, reason: str, count: int) -> None:
         with self._lost:
-            self._dropped[reason] = self._dropped.get(reason, 0) + count
+            self._dropped[reason] += count
 
     # --- what the environment asks for -----------------------------------------------------------
 

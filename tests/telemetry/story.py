@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hypothesis import strategies as st
+
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import HandoffContext, HandoffOptions, Mode, Package, Requirements
-from a2a_handoff.core.events import Command, Event
+from a2a_handoff.core.errors import HandoffError
+from a2a_handoff.core.events import Command, Event, Outcome
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.core.policy import Policy
@@ -178,6 +181,8 @@ class Story:
             self.changes.append(change)
 
 
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+CHAIN = "0af76519-16cd-4dd8-8448-eb211c80319c"
 AGENTS = ("agent-b", "agent-c", "agent-d", "agent-e")
 
 
@@ -198,3 +203,67 @@ def orphans(spans: Iterable[SpanRecord]) -> list[SpanRecord]:
         for span in spans
         if span.parent_span_id and not span.parent_remote and (span.trace_id, span.parent_span_id) not in ids
     ]
+
+
+# --- any story at all ----------------------------------------------------------------------------
+
+
+def a_command(draw, story: Story, handoff_id: str):
+    h = story.handoffs[handoff_id]
+    number = h.attempt.number if h.attempt else 0
+    holder = h.holder
+    choices = [
+        ev.Acknowledge(agent_id=holder, synthetic_span=draw(st.booleans())),
+        ev.Decline(agent_id=holder, means=story.means()),
+        ev.DeliveryFailed(attempt=number, outcome=Outcome.TARGET_UNAVAILABLE, detail="", means=story.means()),
+        ev.DeliveryUnsure(attempt=number, detail="", means=story.means()),
+        ev.OfferLapsed(attempt=number, means=story.means()),
+        ev.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS),)),
+        ev.Complete(),
+        ev.Fail(),
+        ev.Release(),
+        ev.Cancel(by="agent-a"),
+        ev.ConfirmCancel(confirmed=True),
+        ev.Resolved(
+            resolution=ev.Resolution(
+                candidates=tuple(ev.Candidate(agent_id=a, readiness=Readiness.PROBE) for a in AGENTS)
+            ),
+            means=story.means(),
+        ),
+        ev.WaitOver(means=story.means()),
+    ]
+    choices += [ev.ChildTookOver(child_id=c.handoff_id) for c in h.children]
+    choices += [
+        ev.ChildOver(child_id=c.handoff_id, state=story.handoffs[c.handoff_id].state)
+        for c in h.children
+        if story.handoffs[c.handoff_id].state.terminal
+    ]
+    return draw(st.sampled_from(choices))
+
+
+@st.composite
+def tales(draw):
+    """A chain with up to four handoffs, any commands in any order, and everything ended at last."""
+    story = Story()
+    traced = draw(st.sampled_from(["", CALLER]))
+    story.request(
+        *draw(st.permutations(AGENTS).map(lambda a: a[:2])),
+        readiness=draw(st.sampled_from([Readiness.PROBE, Readiness.PULL])),
+        inbound=InboundTrace(http=traced, trusted=draw(st.booleans())),
+        correlation_id=draw(st.sampled_from(["", CHAIN])),
+    )
+    for _ in range(draw(st.integers(0, 14))):
+        handoff_id = draw(st.sampled_from(sorted(story.handoffs)))
+        h = story.handoffs[handoff_id]
+        try:
+            if len(story.handoffs) < 4 and h.owner == "target" and draw(st.booleans()):
+                free = [a for a in AGENTS if a not in h.path]
+                story.request(*free[:1], sender=h.holder, parent=handoff_id, mode=draw(st.sampled_from(Mode)))
+            else:
+                story.do(handoff_id, a_command(draw, story, handoff_id))
+        except HandoffError:
+            continue
+    for handoff_id in sorted(story.handoffs, reverse=True):
+        if not story.handoffs[handoff_id].state.terminal:
+            story.do(handoff_id, ev.Expire())
+    return story

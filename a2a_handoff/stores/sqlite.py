@@ -282,6 +282,14 @@ class SqliteStore:
         """When the earliest unclaimed work is due."""
         return await self._read(sqlite_work.next_due)
 
+    async def queue(self) -> dict[State, tuple[int, float]]:
+        """Open handoffs of all tenants by state: how many, and when the oldest was last changed."""
+        rows = await self._rows(
+            "SELECT state, count(*), min(updated_at) FROM handoffs INDEXED BY handoffs_open"
+            " WHERE open = 1 GROUP BY state"
+        )
+        return {State(state): (count, oldest) for state, count, oldest in rows}
+
     async def in_flight(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         """Open handoffs by (tenant, agent id) that the agent was offered or holds, not those it handed on."""
         rows = await self._rows(

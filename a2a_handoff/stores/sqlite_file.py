@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: What ``PRAGMA application_id`` of our databases says (``migrations/sqlite/0001``).
 APPLICATION_ID = 0x6132616F
+#: The first SQLite with STRICT tables.
+SQLITE_MIN = (3, 37, 0)
 #: Seconds to wait for another program (a backup, a shell) that holds the write lock.
 BUSY_WAIT_S = 5.0
 #: Prepared statements kept for each connection.
@@ -48,6 +50,11 @@ class DatabaseFile:
 
     def lock(self) -> None:
         """Take the file for this process. Raises ``StoreUnavailable`` if another one has it."""
+        if sqlite3.sqlite_version_info < SQLITE_MIN:
+            raise StoreUnavailable(
+                f"SQLite {sqlite3.sqlite_version} is too old for the store: use a Python with "
+                f"{'.'.join(map(str, SQLITE_MIN))} or newer."
+            )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -58,11 +65,16 @@ class DatabaseFile:
             ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(lock)
             raise StoreUnavailable(
                 f"The store {self.path} is in use by another broker: stop it, or name another file. "
                 "Several brokers share one PostgreSQL, never one file."
+            ) from error
+        except OSError as error:
+            os.close(lock)
+            raise StoreUnavailable(
+                f"The store {self.path} cannot be locked ({error.strerror}): put it on a local disk."
             ) from error
         self._lock = lock
 
@@ -92,7 +104,7 @@ class DatabaseFile:
         except sqlite3.Error as error:
             raise self.fault(error) from error
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute("PRAGMA cache_size = -65536")
@@ -101,6 +113,9 @@ class DatabaseFile:
         except sqlite3.Error as error:
             connection.close()
             raise self.fault(error) from error
+        if mode != "wal":
+            connection.close()
+            raise StoreUnavailable(f"The store {self.path} cannot keep a log: put it on a local disk.")
         return connection
 
     def migrate(self, connection: sqlite3.Connection) -> None:
@@ -131,7 +146,7 @@ class DatabaseFile:
         name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
         remedy = next(
             (remedy for prefix, remedy in _REMEDIES.items() if name.startswith(prefix)),
-            "failed: see the log of the broker",
+            f"failed: {error}",
         )
         return StoreUnavailable(f"The store {self.path} {remedy} ({name}).")
 

@@ -303,7 +303,9 @@ class Writer:
         else:
             return
         if claimed and not self._stopping:
-            self.submit(lambda connection: release(connection, self._owner, claimed))
+            given = self.submit(lambda connection: release(connection, self._owner, claimed))
+            # If that fails too, the lease ends or the next start frees them.
+            given.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     # --- the checkpoint's thread -----------------------------------------------------------------
 

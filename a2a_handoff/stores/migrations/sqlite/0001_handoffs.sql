@@ -35,8 +35,8 @@ CREATE INDEX handoffs_by_update ON handoffs (tenant, updated_at, id, state);
 CREATE INDEX handoffs_by_sender ON handoffs (tenant, sender, updated_at, id, state);
 CREATE INDEX handoffs_by_context ON handoffs (tenant, context_id);
 CREATE INDEX handoffs_by_chain ON handoffs (correlation_id);
--- Small, since nearly all handoffs have ended: holders, inboxes, and who waits.
-CREATE INDEX handoffs_open ON handoffs (state, tenant, holder) WHERE open = 1;
+-- Small, since nearly all handoffs have ended: holders, inboxes, who waits and for how long.
+CREATE INDEX handoffs_open ON handoffs (state, tenant, holder, updated_at) WHERE open = 1;
 
 CREATE TABLE chains (
     correlation_id   TEXT NOT NULL PRIMARY KEY,

@@ -155,7 +155,7 @@ class Operations:
                 continue
             if step.after.version <= read.get(step.after.id, 0):
                 continue
-            for event in stream_events(step.before, step.event, step.after):
+            for event in stream_events(step.before, step.event, step.after, language=view.language):
                 yield replace(event, task_id=task_id, context_id=context_id)
             if _over(step, handoff.id, since):
                 return

@@ -71,8 +71,8 @@ async def events_of(
             if event is None:
                 yield None
                 continue
-            body = writer.write(event)
-            yield sse(body if request_id is None else rpc_answer(request_id, body))
+            for body in writer.write(event):
+                yield sse(body if request_id is None else rpc_answer(request_id, body))
     except HandoffError as error:
         if request_id is None:
             yield sse(faults.a2a_http(error, generation).body)

@@ -34,12 +34,12 @@ _M = TypeVar("_M", bound=BaseModel)
 
 def agents(url: str, *, as_json: bool) -> None:
     """``GET /api/agents``."""
-    _ask(Broker(url), "/api/agents", AgentPage, show.agents, as_json=as_json)
+    _ask(url, "/api/agents", AgentPage, show.agents, as_json=as_json)
 
 
 def agent(url: str, agent_id: str, *, as_json: bool) -> None:
     """``GET /api/agents/{id}``."""
-    _ask(Broker(url), f"/api/agents/{_segment(agent_id)}", AgentOut, show.agent, as_json=as_json)
+    _ask(url, f"/api/agents/{_segment(agent_id)}", AgentOut, show.agent, as_json=as_json)
 
 
 def handoffs(
@@ -55,36 +55,36 @@ def handoffs(
     """``GET /api/handoffs``; several states are one parameter, with commas."""
     said = {"state": ",".join(states), "agent": agent, "correlation_id": correlation_id, "cursor": cursor}
     params = {"limit": str(limit)} | {name: value for name, value in said.items() if value}
-    _ask(Broker(url), "/api/handoffs", HandoffPage, show.handoffs, params, as_json=as_json)
+    _ask(url, "/api/handoffs", HandoffPage, show.handoffs, params, as_json=as_json)
 
 
 def handoff(url: str, handoff_id: str, *, as_json: bool) -> None:
     """``GET /api/handoffs/{id}``."""
-    _ask(Broker(url), f"/api/handoffs/{_segment(handoff_id)}", HandoffOut, show.handoff, as_json=as_json)
+    _ask(url, f"/api/handoffs/{_segment(handoff_id)}", HandoffOut, show.handoff, as_json=as_json)
 
 
 def events(url: str, handoff_id: str, *, after: int, as_json: bool) -> None:
     """``GET /api/handoffs/{id}/events``."""
     path = f"/api/handoffs/{_segment(handoff_id)}/events"
-    _ask(Broker(url), path, EventPage, show.events, {"after": str(after)}, as_json=as_json)
+    _ask(url, path, EventPage, show.events, {"after": str(after)}, as_json=as_json)
 
 
 def chain(url: str, correlation_id: str, *, as_json: bool) -> None:
     """``GET /api/chains/{correlation_id}``."""
-    _ask(Broker(url), f"/api/chains/{_segment(correlation_id)}", ChainOut, show.chain, as_json=as_json)
+    _ask(url, f"/api/chains/{_segment(correlation_id)}", ChainOut, show.chain, as_json=as_json)
 
 
 def resolution(url: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
     """``POST /api/resolve``; the exit code is 0 if somebody would get it, now or later."""
-    broker = Broker(url)
-    body = broker.post("/api/resolve", request_body(text, wishes))
-    answer = broker.read(ResolutionOut, body)
+    with Broker(url) as broker:
+        body = broker.post("/api/resolve", request_body(text, wishes))
+        answer = broker.read(ResolutionOut, body)
     _tell(body, answer, show.resolution, as_json=as_json)
     return 0 if answer.candidates or answer.wait else FAILED
 
 
 def _ask(
-    broker: Broker,
+    url: str,
     path: str,
     model: type[_M],
     draw: Callable[[_M, Console], None],
@@ -92,13 +92,16 @@ def _ask(
     *,
     as_json: bool,
 ) -> None:
-    body = broker.get(path, params)
-    _tell(body, broker.read(model, body), draw, as_json=as_json)
+    with Broker(url) as broker:
+        body = broker.get(path, params)
+        answer = broker.read(model, body)
+    _tell(body, answer, draw, as_json=as_json)
 
 
 def _tell(body: bytes, answer: _M, draw: Callable[[_M, Console], None], *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(body.decode() + "\n")
+        sys.stdout.flush()
     else:
         draw(answer, show.console())
 

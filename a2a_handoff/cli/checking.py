@@ -18,7 +18,6 @@ from a2a_handoff.cli.outcome import FAILED, UNREACHABLE, USAGE, Failed
 from a2a_handoff.core.budget import compact, fit
 from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI, TOKEN_BUDGET
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.tokens import TiktokenCounter
 from a2a_handoff.wire.cards import check
 from a2a_handoff.wire.context import read_context
 from a2a_handoff.wire.fields import members_of
@@ -109,8 +108,10 @@ def check_context(name: str, *, token_budget: int = TOKEN_BUDGET) -> int:
     The file holds the context itself, or an object (a message, its metadata, the params of a request)
     that has it under ``handoff_context`` or under the URI of the extension.
     """
+    from a2a_handoff.tokens import BpeCounter  # noqa: PLC0415 - cards need no tokenizer
+
     out = show.console()
-    counter = TiktokenCounter()
+    counter = BpeCounter()
     body, path = _context_in(read_text(name).encode(errors="surrogatepass"), name)
     try:
         package = read_context(body, path=path, now=time.time())
@@ -124,10 +125,10 @@ def check_context(name: str, *, token_budget: int = TOKEN_BUDGET) -> int:
             tokenizer=counter.name,
         )
     except HandoffError as error:
-        for fault in error.violations:
-            _fault(out, name, "error", fault.description, fault.field)
-        if not error.violations or error.code is Code.CONTEXT_TOO_LARGE:
-            _fault(out, name, "error", error.message, "")
+        too_large = error.code is Code.CONTEXT_TOO_LARGE
+        faults = [(error.message, "")] if too_large else [(v.description, v.field) for v in error.violations]
+        for message, field in faults:
+            _fault(out, name, "error", message, field)
         return FAILED
     for warning in (*package.warnings, *fitted.warnings):
         _fault(out, name, "warning", warning, "")
@@ -150,8 +151,8 @@ def _context_in(body: bytes, name: str) -> tuple[bytes, str]:
     for key in ("params", "metadata"):
         if key in members and not members.keys() & {"user_intent", "conversation_summary"}:
             inner, path = _context_in(bytes(members[key]), f"{name}: {key}")
-            return inner, f"{key}.{path}" if path else key
-    return body, ""
+            return inner, f"{key}.{path}"
+    return body, CONTEXT_KEY
 
 
 def _count(number: int, noun: str) -> str:

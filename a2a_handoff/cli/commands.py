@@ -92,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE if end.code else 0
     except Failed as failed:
-        first, *more = failed.lines
-        sys.stderr.write("\n".join((f"{PROGRAM}: {first}", *more)) + "\n")
+        for line in failed.lines:
+            sys.stderr.write(f"{line}\n" if line.startswith(" ") else f"{PROGRAM}: {line}\n")
         return failed.code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -12,7 +12,10 @@ INTERRUPTED = 130
 
 
 class Failed(Exception):
-    """A command cannot go on. ``lines`` are shown on standard error, ``code`` is the exit code."""
+    """A command cannot go on. ``lines`` are shown on standard error, ``code`` is the exit code.
+
+    A line that begins with a blank belongs to the one before it.
+    """
 
     def __init__(self, *lines: str, code: int = FAILED) -> None:
         self.lines = lines

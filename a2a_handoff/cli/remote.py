@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -31,7 +31,7 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 class Broker:
-    """The broker at ``url``. Every method raises ``Failed`` and nothing else."""
+    """The broker at ``url``, to be closed by ``with``. Every method raises ``Failed`` and nothing else."""
 
     def __init__(self, url: str) -> None:
         host = _host(url)
@@ -41,6 +41,12 @@ class Broker:
             trust_env=not is_loopback(host),
             headers={"Accept": "application/json"},
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
 
     def get(self, path: str, params: Mapping[str, str | int] | None = None) -> bytes:
         """The body of a good answer."""

@@ -116,18 +116,18 @@ def send(url: str, text: str, files: list[Path], wishes: Wishes, *, stream: bool
         },
     }
     body = msgspec.json.encode(request)
-    broker = Broker(url)
     printer = Printer(as_json=as_json)
-    try:
-        for result in _results(broker, body, stream=stream):
-            printer.take(result)
-    except KeyboardInterrupt:
-        printer.note("\nstopped watching; the broker goes on with it" + printer.hint())
-        return INTERRUPTED
-    except Failed as failed:
-        goes_on = [f"  the handoff goes on{printer.hint()}"] if printer.task_id else []
-        raise Failed(*failed.lines, *goes_on, code=failed.code) from None
-    return printer.finish(broker)
+    with Broker(url) as broker:
+        try:
+            for result in _results(broker, body, stream=stream):
+                printer.take(result)
+        except KeyboardInterrupt:
+            printer.note("stopped watching; the handoff goes on" + printer.hint())
+            return INTERRUPTED
+        except Failed as failed:
+            goes_on = [f"  the handoff goes on{printer.hint()}"] if printer.task_id else []
+            raise Failed(*failed.lines, *goes_on, code=failed.code) from None
+        return printer.finish(broker)
 
 
 def _results(broker: Broker, body: bytes, *, stream: bool) -> Iterator[bytes]:
@@ -287,7 +287,7 @@ class Printer:
         state = status.state.removeprefix(_STATE_PREFIX).lower()
         if status.message is not None:
             self._message(status.message)
-        elif state != self.state and state not in _STANDSTILL:
+        elif state not in {self.state, "submitted", *_STANDSTILL}:
             self.note(f"· {state}")
         self.state = state
 

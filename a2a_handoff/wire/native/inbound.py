@@ -49,31 +49,34 @@ class AgentIn(Inbound):
     """A registration. A push agent has a card or a card_url; an agent without fetches its work."""
 
     agent_id: str = Field(
-        min_length=1, max_length=200, description="The agent's own name; known ids are updated."
+        default="",
+        description="The agent's own name; a known one is updated. By default made of the card's name.",
     )
     platform: str = Field(
-        "", description="Where it runs; implies capabilities: cowork, external, cursor, claude-code."
+        default="", description="Where it runs; implies capabilities: cowork, external, cursor, claude-code."
     )
-    workspace: str = Field("", description="Agents of other workspaces are never matched; empty: default.")
-    instance_id: str = Field("", description="This process of the agent.")
-    session_number: int = Field(0, ge=0, description="The agent's own count of sessions.")
+    workspace: str = Field(
+        default="", description="Agents of other workspaces are never matched; empty: default."
+    )
+    instance_id: str = Field(default="", description="This process of the agent.")
+    session_number: int = Field(default=0, ge=0, description="The agent's own count of sessions.")
     capabilities: dict[str, bool | list[str]] = Field(
         default_factory=dict,
         description="Switches over the defaults of the platform: {canBrowse: true}; domains is a list.",
     )
     role: Role | None = Field(
-        None, description="agent, human or supervisor; by default the card's, else agent."
+        default=None, description="agent, human or supervisor; by default the card's, else agent."
     )
-    card: RawObject | None = Field(None, description="An A2A AgentCard, kept byte for byte.")
-    card_url: str = Field("", description="Where to fetch the card; a base address will do.")
-    max_concurrency: int | None = Field(None, ge=1, description="Handoffs at a time; null: no limit.")
+    card: RawObject | None = Field(default=None, description="An A2A AgentCard, kept byte for byte.")
+    card_url: str = Field(default="", description="Where to fetch the card; a base address will do.")
+    max_concurrency: int | None = Field(default=None, ge=1, description="Handoffs at a time; null: no limit.")
     lease_s: float | None = Field(
-        None, gt=0, description="Seconds that a pull agent may be silent; null: the setting."
+        default=None, gt=0, description="Seconds that a pull agent may be silent; null: the setting."
     )
     token_budget: int | None = Field(
-        None, ge=1, description="Tokens of context that the agent takes at most."
+        default=None, ge=1, description="Tokens of context that the agent takes at most."
     )
-    metadata: RawObject | None = Field(None, description="The owner's own notes; kept, not read.")
+    metadata: RawObject | None = Field(default=None, description="The owner's own notes; kept, not read.")
 
     def registration(self) -> Registration:
         """What was said of the agent. Raises ``HandoffError`` (``invalid_agent``)."""
@@ -109,8 +112,10 @@ class AgentIn(Inbound):
 class HeartbeatIn(Inbound):
     """A sign of life."""
 
-    status: Status = Field(Status.ONLINE, description="online, idle, busy, draining or offline.")
-    in_flight: int | None = Field(None, ge=0, description="What the agent is working on, elsewhere too.")
+    status: Status = Field(default=Status.ONLINE, description="online, idle, busy, draining or offline.")
+    in_flight: int | None = Field(
+        default=None, ge=0, description="What the agent is working on, elsewhere too."
+    )
 
 
 _CONTEXT_FIELDS = (
@@ -162,62 +167,74 @@ class HandoffIn(Inbound):
     handoff context itself, whose fields then stand in for those that are not given beside it.
     """
 
-    task: str = Field("", description="What is to be done, in words; becomes the message.")
-    summary: str = Field("", description="The same, as the second source shape calls it.")
-    message: RawJson | None = Field(None, description="An A2A message, or its text.")
-    context: RawObject | None = Field(None, description="Key facts, or a whole handoff context.")
+    task: str = Field(default="", description="What is to be done, in words; becomes the message.")
+    summary: str = Field(default="", description="The same, as the second source shape calls it.")
+    message: RawJson | None = Field(default=None, description="An A2A message, or its text.")
+    context: RawObject | None = Field(default=None, description="Key facts, or a whole handoff context.")
     source_agent: RawJson | None = Field(
-        None,
+        default=None,
         validation_alias=AliasChoices("source_agent", "sourceAgent", "from_agent", "fromAgent"),
         description="Who hands off; by default the caller.",
     )
     target_agent: RawJson | None = Field(
-        None,
+        default=None,
         validation_alias=AliasChoices("target_agent", "targetAgent", "to_agent_id", "toAgentId"),
         description="A certain agent. Without it, capabilities decide.",
     )
     agent_type: str = Field(
-        "",
+        default="",
         validation_alias=AliasChoices("agent_type", "agentType", "to_agent_type", "toAgentType"),
         description="browser, code, an agent id or a platform.",
     )
-    type: str = Field("", description="The sender's own word for the kind of work; becomes a key fact.")
-    tasks: RawArray | None = Field(None, description="The steps; become a key fact.")
-    workspace: str = Field("default", description="Only agents of this workspace are matched.")
+    type: str = Field(
+        default="", description="The sender's own word for the kind of work; becomes a key fact."
+    )
+    tasks: RawArray | None = Field(default=None, description="The steps; become a key fact.")
+    workspace: str = Field(default="default", description="Only agents of this workspace are matched.")
     requirements: RawObject | None = Field(
-        None,
+        default=None,
         description="agent_type, capabilities[], skill, domain, tags[], platform, "
         "input_modes[], output_modes[].",
     )
     signals: RawObject | None = Field(
-        None,
+        default=None,
         description="intent, sentiment_score, complexity_score, risk_level, language, completion_estimate.",
     )
-    mode: RawJson | None = Field(None, description="transfer or delegate.")
-    priority: RawJson | None = Field(None, description="low, normal, high or urgent.")
-    deadline: RawJson | None = Field(None, description="An RFC 3339 time with an offset.")
-    replay_safe: RawJson | None = Field(None, description="Running the task twice does no harm.")
-    wait_for_agent: RawJson | None = Field(None, description="Seconds to wait for an agent that is absent.")
-    fallback: RawArray | None = Field(None, description="Agents to try if target_agent does not take it.")
-    parent_handoff_id: RawJson | None = Field(None, description="The handoff that this one continues.")
-    correlation_id: RawJson | None = Field(None, description="The chain; a new one by default.")
-    handoff_reason: RawJson | None = Field(
-        None, description="capability_boundary, specialization, escalation or load_balancing."
+    mode: RawJson | None = Field(default=None, description="transfer or delegate.")
+    priority: RawJson | None = Field(default=None, description="low, normal, high or urgent.")
+    deadline: RawJson | None = Field(default=None, description="An RFC 3339 time with an offset.")
+    replay_safe: RawJson | None = Field(default=None, description="Running the task twice does no harm.")
+    wait_for_agent: RawJson | None = Field(
+        default=None, description="Seconds to wait for an agent that is absent."
     )
-    conversation_summary: RawJson | None = Field(None, description="What was said so far.")
-    user_intent: RawJson | None = Field(None, description="What the user wants, in explicit words.")
-    key_facts: RawObject | None = Field(None, description="Entities, amounts, references.")
-    task_progress: RawObject | None = Field(None, description="{step, total, completed[]}.")
-    user_preferences: RawObject | None = Field(None, description="Language, tone, constraints.")
-    context_ref: RawJson | None = Field(None, description="Where the sender keeps the whole context.")
-    hop_count: RawJson | None = Field(None, description="Hops so far, by the sender's count.")
-    handoff_chain: RawArray | None = Field(None, description="The agents that held the task so far.")
-    context_overflow: RawJson | None = Field(None, description="refuse or trim.")
-    context_profile: RawJson | None = Field(None, description="minimal or rich.")
-    transcript: RawJson | None = Field(None, description="The whole conversation; stored, not sent on.")
-    traceparent: RawJson | None = Field(None, description="The sender's span (W3C Trace Context).")
-    message_id: str = Field("", description="Makes the request idempotent, like the header Idempotency-Key.")
-    context_id: str = Field("", description="The A2A contextId of the conversation.")
+    fallback: RawArray | None = Field(
+        default=None, description="Agents to try if target_agent does not take it."
+    )
+    parent_handoff_id: RawJson | None = Field(
+        default=None, description="The handoff that this one continues."
+    )
+    correlation_id: RawJson | None = Field(default=None, description="The chain; a new one by default.")
+    handoff_reason: RawJson | None = Field(
+        default=None, description="capability_boundary, specialization, escalation or load_balancing."
+    )
+    conversation_summary: RawJson | None = Field(default=None, description="What was said so far.")
+    user_intent: RawJson | None = Field(default=None, description="What the user wants, in explicit words.")
+    key_facts: RawObject | None = Field(default=None, description="Entities, amounts, references.")
+    task_progress: RawObject | None = Field(default=None, description="{step, total, completed[]}.")
+    user_preferences: RawObject | None = Field(default=None, description="Language, tone, constraints.")
+    context_ref: RawJson | None = Field(default=None, description="Where the sender keeps the whole context.")
+    hop_count: RawJson | None = Field(default=None, description="Hops so far, by the sender's count.")
+    handoff_chain: RawArray | None = Field(default=None, description="The agents that held the task so far.")
+    context_overflow: RawJson | None = Field(default=None, description="refuse or trim.")
+    context_profile: RawJson | None = Field(default=None, description="minimal or rich.")
+    transcript: RawJson | None = Field(
+        default=None, description="The whole conversation; stored, not sent on."
+    )
+    traceparent: RawJson | None = Field(default=None, description="The sender's span (W3C Trace Context).")
+    message_id: str = Field(
+        default="", description="Makes the request idempotent, like the header Idempotency-Key."
+    )
+    context_id: str = Field(default="", description="The A2A contextId of the conversation.")
 
     @property
     def text(self) -> str:
@@ -301,16 +318,20 @@ class HandoffIn(Inbound):
 class ActionIn(Inbound):
     """Body of accept, decline, progress, complete, fail, release and cancel."""
 
-    agent_id: str = Field("", description="Who acts; may be left out if the caller is known.")
-    attempt: int = Field(0, ge=0, description="The attempt it belongs to; 0 is the caller's current one.")
-    reason: str = Field("", max_length=2_000, description="Why; for decline, fail, release and cancel.")
-    result: RawJson | None = Field(None, description="Text or any JSON; becomes an artifact.")
-    artifacts: RawArray | None = Field(None, description="A2A 1.0 artifacts.")
-    message: RawJson | None = Field(None, description="An A2A message to the caller, or its text.")
-    state: Literal["working", "input_required", "auth_required"] = Field(
-        "working", description="For progress: whether the agent waits for the caller."
+    agent_id: str = Field(default="", description="Who acts; may be left out if the caller is known.")
+    attempt: int = Field(
+        default=0, ge=0, description="The attempt it belongs to; 0 is the caller's current one."
     )
-    receipt: RawObject | None = Field(None, description="For accept: what arrived of the context.")
+    reason: str = Field(
+        default="", max_length=2_000, description="Why; for decline, fail, release and cancel."
+    )
+    result: RawJson | None = Field(default=None, description="Text or any JSON; becomes an artifact.")
+    artifacts: RawArray | None = Field(default=None, description="A2A 1.0 artifacts.")
+    message: RawJson | None = Field(default=None, description="An A2A message to the caller, or its text.")
+    state: Literal["working", "input_required", "auth_required"] = Field(
+        default="working", description="For progress: whether the agent waits for the caller."
+    )
+    receipt: RawObject | None = Field(default=None, description="For accept: what arrived of the context.")
 
     @field_validator("attempt", mode="before")
     @classmethod
@@ -341,13 +362,13 @@ class BroadcastIn(Inbound):
 
     channel: str = Field(min_length=1, max_length=200, description="Such as general or urgent.")
     message: str = Field(min_length=1, description="What is said.")
-    data: RawObject | None = Field(None, description="More, for programs.")
+    data: RawObject | None = Field(default=None, description="More, for programs.")
     source_agent: str = Field(
-        "",
+        default="",
         validation_alias=AliasChoices("source_agent", "sourceAgent", "from_agent", "fromAgent"),
         description="Who says it; by default the caller.",
     )
-    workspace: str = Field("default", description="Who hears it.")
+    workspace: str = Field(default="default", description="Who hears it.")
 
 
 def _kind(value: Raw) -> str:

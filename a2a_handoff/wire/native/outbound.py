@@ -46,9 +46,11 @@ class AgentOut(Outbound):
     instance_id: str = ""
     session_number: int = 0
     role: str = "agent"
-    status: str = Field("online", description="online, idle, busy, draining or offline.")
-    present: bool = Field(True, description="Whether it would be offered a handoff now.")
-    readiness: str = Field("pull", description="How it says that it is ready: offer, probe, pull or person.")
+    status: str = Field(default="online", description="online, idle, busy, draining or offline.")
+    present: bool = Field(default=True, description="Whether it would be offered a handoff now.")
+    readiness: str = Field(
+        default="pull", description="How it says that it is ready: offer, probe, pull or person."
+    )
     capabilities: dict[str, bool | list[str]] = Field(
         default_factory=dict, description="What it can do in effect; domains is a list."
     )
@@ -57,15 +59,17 @@ class AgentOut(Outbound):
     in_flight: int = 0
     max_concurrency: int | None = None
     lease_s: float = 0.0
-    response_s: float | None = Field(None, description="Smoothed time to ACK; null before the first.")
-    success_rate: float = Field(1.0, description="Completed / (completed + failed).")
+    response_s: float | None = Field(default=None, description="Smoothed time to ACK; null before the first.")
+    success_rate: float = Field(default=1.0, description="Completed / (completed + failed).")
     received: int = 0
     completed: int = 0
     failed: int = 0
     last_heard_at: str | None = None
     registered_at: str | None = None
     card_url: str = ""
-    card_problem: str = Field("", description="Why the card cannot be used for delivery; empty if it can.")
+    card_problem: str = Field(
+        default="", description="Why the card cannot be used for delivery; empty if it can."
+    )
     metadata: RawObject | None = None
 
 
@@ -88,7 +92,7 @@ class AttemptOut(Outbound):
     offered_at: str | None = None
     acked_at: str | None = None
     ended_at: str | None = None
-    outcome: str | None = Field(None, description="How it ended badly; null while it holds.")
+    outcome: str | None = Field(default=None, description="How it ended badly; null while it holds.")
     detail: str = ""
 
 
@@ -106,7 +110,7 @@ class PassedOverOut(Outbound):
 
     agent_id: str
     reason: str
-    near: bool = Field(False, description="A near miss.")
+    near: bool = Field(default=False, description="A near miss.")
 
 
 class ResolutionOut(Outbound):
@@ -114,10 +118,10 @@ class ResolutionOut(Outbound):
 
     candidates: list[CandidateOut] = []
     passed_over: list[PassedOverOut] = []
-    rule: str = Field("", description="The routing rule that matched.")
-    reason: str | None = Field(None, description="Why there are no candidates.")
-    more: int = Field(0, description="Agents that were passed over and are not listed.")
-    wait: bool = Field(False, description="Agents match, none is present: it would wait.")
+    rule: str = Field(default="", description="The routing rule that matched.")
+    reason: str | None = Field(default=None, description="Why there are no candidates.")
+    more: int = Field(default=0, description="Agents that were passed over and are not listed.")
+    wait: bool = Field(default=False, description="Agents match, none is present: it would wait.")
     warnings: list[str] = []
 
 
@@ -135,28 +139,30 @@ class HandoffOut(Outbound):
     handoff_id: str
     correlation_id: str
     trace_id: str
-    trace_url: str = Field("", description="The chain in Jaeger; empty if no Jaeger is set.")
+    trace_url: str = Field(default="", description="The chain in Jaeger; empty if no Jaeger is set.")
     state: str
     status: str = Field(
         description="The state in the older words: pending, accepted, completed, failed, cancelled."
     )
     owner: str = Field(description="Who is responsible: source, target, leaf or nobody.")
     source_agent: str = ""
-    target_agent: str = Field("", description="The agent that was asked for by name.")
-    assigned_to: str = Field("", description="The agent that was offered it or holds it.")
+    target_agent: str = Field(default="", description="The agent that was asked for by name.")
+    assigned_to: str = Field(default="", description="The agent that was offered it or holds it.")
     task: str = ""
     mode: str = "transfer"
     priority: str = "normal"
-    reason: str = Field("", description="Why it changes hands.")
+    reason: str = Field(default="", description="Why it changes hands.")
     hop_count: int = 0
     handoff_chain: list[str] = []
     parent_handoff_id: str = ""
     children: list[ChildOut] = []
-    leaf_id: str = Field("", description="The handoff that carries the task now, if it was handed on.")
+    leaf_id: str = Field(
+        default="", description="The handoff that carries the task now, if it was handed on."
+    )
     attempts: list[AttemptOut] = []
     candidates: list[CandidateOut] = []
     passed_over: list[PassedOverOut] = []
-    outcome: str | None = Field(None, description="Why it was returned, failed or expired.")
+    outcome: str | None = Field(default=None, description="Why it was returned, failed or expired.")
     detail: str = ""
     deadline: str | None = None
     waiting_until: str | None = None
@@ -165,16 +171,16 @@ class HandoffOut(Outbound):
     accepted_at: str | None = None
     ended_at: str | None = None
     context_ref: str = ""
-    context_score: float | None = Field(None, description="1 when nothing of the context was lost.")
-    tokens: int | None = Field(None, description="Tokens of summary and key facts.")
+    context_score: float | None = Field(default=None, description="1 when nothing of the context was lost.")
+    tokens: int | None = Field(default=None, description="Tokens of summary and key facts.")
     tokenizer: str = ""
-    synthesized: bool = Field(False, description="The message came without a context.")
+    synthesized: bool = Field(default=False, description="The message came without a context.")
     warnings: list[str] = []
-    message: RawObject | None = Field(None, description="The task's message (A2A 1.0).")
-    context: RawObject | None = Field(None, description="The context as the target gets it.")
-    result: RawJson | None = Field(None, description="The text or the data of the result.")
+    message: RawObject | None = Field(default=None, description="The task's message (A2A 1.0).")
+    context: RawObject | None = Field(default=None, description="The context as the target gets it.")
+    result: RawJson | None = Field(default=None, description="The text or the data of the result.")
     artifacts: list[RawObject] = []
-    status_message: RawObject | None = Field(None, description="What the target said last (A2A 1.0).")
+    status_message: RawObject | None = Field(default=None, description="What the target said last (A2A 1.0).")
 
 
 class HandoffPage(Outbound):
@@ -192,7 +198,7 @@ class ChainOut(Outbound):
     trace_id: str
     trace_url: str = ""
     state: str = Field(description="That of the handoff that carries the task.")
-    owner: str = Field("", description="The agent that is responsible; empty when it is over.")
+    owner: str = Field(default="", description="The agent that is responsible; empty when it is over.")
     hops: int = 0
     started_at: str | None = None
     ended_at: str | None = None
@@ -218,7 +224,7 @@ class EventPage(Outbound):
     """``GET /api/handoffs/{id}/events``, oldest first."""
 
     events: list[EventOut]
-    next_cursor: int | None = Field(None, description="Pass as after; null at the end of the log.")
+    next_cursor: int | None = Field(default=None, description="Pass as after; null at the end of the log.")
 
 
 class ViolationOut(Outbound):
@@ -236,7 +242,7 @@ class Problem(Outbound):
     status: int
     detail: str = Field(description="What was wrong and what to do.")
     code: str
-    retryable: bool = Field(False, description="The same request may succeed later.")
-    instance: str = Field("", description="The path that was called.")
+    retryable: bool = Field(default=False, description="The same request may succeed later.")
+    instance: str = Field(default="", description="The path that was called.")
     errors: list[ViolationOut] = Field(default_factory=list[ViolationOut], description="Every wrong field.")
     facts: dict[str, str] = Field(default_factory=dict, description="Counts, paths and ids, for programs.")

@@ -111,9 +111,11 @@ def read_context(
     correlation id are the parent's where they are absent. Raises ``HandoffError``
     (``invalid_context``) with every fault.
     """
+    members = members_of(raw)
+    if members is None:
+        raise invalid([Violation(path, "must be an object")])
     reading = _Reading(path=path, now=now, limits=limits or Limits())
     read = read_record(_Context, raw, path, reading.faults)
-    members = members_of(raw) or {}
     reading.check(read, members, required=parent is None)
     package = Package(
         context=reading.context(read, members, parent),
@@ -176,7 +178,7 @@ class _Reading:
         limits = self._limits
         for name in _NAMES:
             if value := getattr(read, name):
-                check_names(self.faults, member_path(self._path, name), value)
+                self._names(name, value)
         if fault := name_fault(read.context_ref, chars_max=limits.reference_chars):
             self._fault("context_ref", fault)
         self._text("conversation_summary", read.conversation_summary, limits.summary_bytes)
@@ -204,6 +206,9 @@ class _Reading:
         if _absent(members, "key_facts"):
             self._fault("key_facts", "is missing; {} is enough")
 
+    def _names(self, name: str, values: str | tuple[str, ...]) -> None:
+        check_names(self.faults, member_path(self._path, name), values, items_max=self._limits.list_items)
+
     def _text(self, name: str, value: str, bytes_max: int) -> None:
         if len(value) * 4 > bytes_max and len(value.encode()) > bytes_max:
             self._fault(name, f"must be at most {bytes_max} bytes of UTF-8")
@@ -220,14 +225,13 @@ class _Reading:
             self._fault(f"requirements.{name}", "is not known; a requirement is never passed over")
         for name in _REQUIREMENTS:
             if value := getattr(asked, name):
-                check_names(self.faults, member_path(self._path, f"requirements.{name}"), value)
+                self._names(f"requirements.{name}", value)
 
     def _measured(self, measured: Signals, raw: Raw) -> None:
         if unknown_members(Signals, raw):
             self.warnings.append(f"signals: only {', '.join(_SIGNALS)} are used; others are passed on")
         for name in ("intent", "language"):
-            place = member_path(self._path, f"signals.{name}")
-            check_names(self.faults, place, getattr(measured, name))
+            self._names(f"signals.{name}", getattr(measured, name))
         if not 0 <= (measured.completion_estimate or 0) <= 1:
             self._fault("signals.completion_estimate", "must be a number from 0 to 1")
 

@@ -84,13 +84,17 @@ def add_fault(faults: list[Violation], path: str, description: str) -> None:
         faults.append(Violation(path, description))
 
 
-def check_names(faults: list[Violation], path: str, values: str | tuple[str, ...]) -> None:
+def check_names(
+    faults: list[Violation], path: str, values: str | tuple[str, ...], *, items_max: int = 1
+) -> None:
     """Note what is no name: too long, of more than one line. In a list none may be empty."""
     if isinstance(values, str):
         if values and (fault := name_fault(values)):
             add_fault(faults, path, fault)
         return
-    for index, value in enumerate(values):
+    if len(values) > items_max:
+        add_fault(faults, path, f"must have at most {items_max} items")
+    for index, value in enumerate(values[:items_max]):
         if fault := name_fault(value) if value else "is empty":
             add_fault(faults, f"{path}[{index}]", fault)
 

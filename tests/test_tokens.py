@@ -1,0 +1,58 @@
+"""Counting tokens offline, with a memory for texts that come again."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from a2a_handoff.tokens import BpeCounter
+
+
+@pytest.fixture(scope="module")
+def counter() -> BpeCounter:
+    return BpeCounter()
+
+
+def test_the_tokenizer_has_a_name(counter: BpeCounter) -> None:
+    assert counter.name == "tiktoken/cl100k_base"
+
+
+def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    counter = BpeCounter()
+    counter.load()
+    assert counter.count("hello world") == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "hello", "x" * 300, "订单 🧪\u200d🦰", " \n" * 500, "\ud800" * 300]
+)
+def test_a_text_has_no_more_tokens_than_bytes(counter: BpeCounter, text: str) -> None:
+    assert counter.count(text) <= len(text.encode(errors="surrogatepass"))
+
+
+def test_control_tokens_of_a_model_count_as_text(counter: BpeCounter) -> None:
+    assert counter.count("<|endoftext|>") > 1
+
+
+def test_a_text_that_comes_again_is_not_counted_again() -> None:
+    counter = BpeCounter()
+    text = "The quick brown fox. " * 50
+    first = counter.count(text)
+    counter._encode = lambda _: []
+    assert counter.count(text) == first
+    assert counter.count(text + "!") == 0
+
+
+def test_only_the_newest_counts_are_remembered() -> None:
+    counter = BpeCounter(remember=2)
+    counter._encode = lambda text: [0] * len(text)
+    texts = [letter * 300 for letter in "abc"]
+    for text in texts:
+        counter.count(text)
+    counter._encode = lambda _: []
+    assert [counter.count(text) for text in reversed(texts)] == [300, 300, 0]

@@ -21,7 +21,8 @@ from opentelemetry import trace
 FIELDS = ("trace_id", "span_id", "handoff_id", "correlation_id", "agent", "tenant")
 
 _SECRETS = (
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [REDACTED]"),
+    (re.compile(r"(?i)\b(authorization\W{1,4})\w+\s+[^\s,'\"]+"), r"\1[REDACTED]"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+(?=\S*\d|\S{20})[\w.~+/=-]{6,}"), r"\1 [REDACTED]"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[REDACTED]"),
     (re.compile(r"(?i)\b(\w*token|api[_-]?key|secret|password|signature)=[^\s&\"']+"), r"\1=[REDACTED]"),
     (re.compile(r"(\w+://)[^\s/@]+:[^\s/@]+@"), r"\1[REDACTED]@"),

@@ -49,6 +49,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 
 @pytest.fixture
-def exporting(make: Make, receiver: OtlpReceiver) -> Telemetry:
+def exporting(receiver: OtlpReceiver, make: Make) -> Telemetry:
     """A ``Telemetry`` that exports to ``receiver``."""
     return make({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "20"})

@@ -155,7 +155,6 @@ class Settings(BaseModel):
 
     # --- limits ----------------------------------------------------------------------------------
     max_body: int = _setting(10_485_760, "Largest request body.", unit="bytes", ge=1_024, le=1_073_741_824)
-    max_nesting: int = _setting(64, "How deep JSON of a request may be nested.", unit="levels", ge=8, le=256)
     stream_idle: float = _seconds(
         300, "How long an agent's stream may be silent before it is cut and the agent asked.", ge=1, le=_DAY_S
     )

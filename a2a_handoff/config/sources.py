@@ -184,7 +184,7 @@ def default(name: str) -> str:
 
 
 def unit(name: str) -> str:
-    """A setting's unit: ``s``, ``bytes``, ``tokens``, ``levels``, or empty."""
+    """A setting's unit: ``s``, ``bytes``, ``tokens``, or empty."""
     return str(_extra(Settings.model_fields[name])["unit"])
 
 

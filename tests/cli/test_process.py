@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from fcntl import ioctl
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -116,7 +116,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback(stub: Stub, how: tuple[str,
 
 
 @contextlib.contextmanager
-def hanging(stub: Stub) -> Iterator[threading.Event]:
+def hanging(stub: Stub) -> Generator[threading.Event]:
     """A stream that says one thing and then nothing. Gives the event of its having been read."""
     begun, over = threading.Event(), threading.Event()
 

@@ -75,7 +75,7 @@ class Application:
             presence_s=settings.presence,
             lease_s=settings.lease,
         )
-        self.client = A2AClient(policy, clock=self.clock, idle_s=settings.stream_idle)
+        self.client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
         feed = Feed()
         self.journal = Journal(store=self.store, feed=feed, notifier=self.notifier)
         self.ledger = Ledger(
@@ -364,7 +364,8 @@ def serve(settings: Settings) -> int:
     """Run until a signal. The exit code: 0 after a graceful stop, 1 if it could not start."""
     configure_logging(settings.log_level, settings.log_format)
     try:
-        return asyncio.run(_serve(settings), loop_factory=_loop_factory())
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(settings))
     except (StoreUnavailable, HandoffError, ConfigurationError) as error:
         print(f"a2a-handoff: {error}", file=sys.stderr)  # noqa: T201 - what the operator sees
         return 1

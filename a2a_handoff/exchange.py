@@ -37,6 +37,7 @@ from a2a_handoff.wire.delivery import (
     task_delivery,
 )
 from a2a_handoff.wire.directive import Directive, Verb, read_directive
+from a2a_handoff.wire.tasks import task_json
 
 _QUEUED_UPDATES = 64
 _NOT_STARTED = frozenset({Outcome.TARGET_AUTH, Outcome.TARGET_REJECTED, Outcome.TARGET_UNAVAILABLE})

@@ -639,9 +639,26 @@ _json = st.recursive(
     max_leaves=10,
 )
 _names = st.sampled_from(
-    ["id", "taskId", "sessionId", "contextId", "message", "configuration", "metadata", "tenant", "status"]
-    + ["pageSize", "pageToken", "url", "token", "authentication", "pushNotificationConfig"]
-    + ["pushNotification", "historyLength", "statusTimestampAfter"]
+    [
+        "id",
+        "taskId",
+        "sessionId",
+        "contextId",
+        "message",
+        "configuration",
+        "metadata",
+        "tenant",
+        "status",
+        "pageSize",
+        "pageToken",
+        "url",
+        "token",
+        "authentication",
+        "pushNotificationConfig",
+        "pushNotification",
+        "historyLength",
+        "statusTimestampAfter",
+    ]
 )
 _message = st.dictionaries(
     st.sampled_from(["messageId", "role", "parts", "content", "kind", "metadata", "extensions"]),

@@ -66,7 +66,7 @@ _FIND_REQUESTS = (
     " WHERE (tenant, sender, key) IN (SELECT * FROM ("
 )
 _FIND_ALIASES = (
-    "SELECT tenant, sender, alias, handoff_id FROM aliases WHERE (tenant, owner, alias) IN (SELECT * FROM ("
+    "SELECT tenant, owner, alias, handoff_id FROM aliases WHERE (tenant, owner, alias) IN (SELECT * FROM ("
 )
 _VOID_HANDOFFS = "DELETE FROM work WHERE handoff_id IN (SELECT * FROM ("
 _VOID_KINDS = "DELETE FROM work WHERE (handoff_id, kind) IN (SELECT * FROM ("

@@ -125,9 +125,7 @@ def first_write(
 def next_write(before: Handoff, *events: Event, actions: Sequence[Action] = ()) -> HandoffWrite:
     """Goes on from ``before``."""
     after = reduce(evolve, events, before)
-    return HandoffWrite(
-        handoff=after, events=events, expected_version=before.version, actions=tuple(actions)
-    )
+    return HandoffWrite(handoff=after, events=events, expected_version=before.version, actions=tuple(actions))
 
 
 def commit_of(*writes: HandoffWrite, now: float = NOW, **fields: Any) -> Commit:

@@ -1,0 +1,50 @@
+"""Every store behind one face: ``disk`` keeps what is durable, and opens stores on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from a2a_handoff.ports import Store
+from a2a_handoff.stores import SqliteStore
+from tests.support.memory_store import MemoryData, MemoryStore
+
+LEASE_S = 30.0
+
+
+class Disk:
+    """What outlives a store."""
+
+    def __init__(self, make: Callable[[], Store]) -> None:
+        self.store = make
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[Store]:
+        store = self.store()
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def run(self, *bodies: Callable[[Store], Awaitable[None]]) -> None:
+        """Run each body on a store of its own, one after the other: a restart lies between."""
+
+        async def main() -> None:
+            for body in bodies:
+                async with self.opened() as store:
+                    await body(store)
+
+        asyncio.run(main())
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    if request.param == "memory":
+        data = MemoryData()
+        return Disk(lambda: MemoryStore(data, lease_s=LEASE_S))
+    return Disk(lambda: SqliteStore(tmp_path / "store.db", lease_s=LEASE_S))

@@ -80,7 +80,9 @@ class A2AClient:
     async def probe(self, agent: Agent, *, timeout_s: float) -> None:
         """See whether the agent is there: any HTTP answer to a GET of its card will do."""
         url = agent.card_url or _card_url(calls.interface_of(agent))
-        call = Call(method="GET", url=url, headers=(("Accept", "application/json"),), stream=True)
+        call = Call(
+            method="GET", url=url, headers=(("Accept", "application/json"),), stream=True, repeatable=True
+        )
         try:
             async with self._http.exchange(call, wait_s=timeout_s):
                 return
@@ -123,7 +125,9 @@ class A2AClient:
                 async with aclosing(self._follow(interface, call, self._call_s)) as updates:
                     async for update in updates:
                         heard = True
-                        yield update if streams_whole else await self._completed(agent, remote_task_id, update)
+                        yield (
+                            update if streams_whole else await self._completed(agent, remote_task_id, update)
+                        )
             except AgentError:
                 if heard:
                     raise

@@ -123,8 +123,8 @@ def get(interface: Interface, task_id: str) -> Call:
         query = "historyLength=0"
     if interface.binding is Binding.HTTP_JSON:
         url = _url(interface, f"/tasks/{quote(task_id, safe='')}", query)
-        return Call(method="GET", url=url, headers=(_ANSWER, *_version(generation)))
-    return _call(interface, _METHODS[generation].get, params)
+        return Call(method="GET", url=url, headers=(_ANSWER, *_version(generation)), repeatable=True)
+    return _call(interface, _METHODS[generation].get, params, repeatable=True)
 
 
 def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
@@ -138,6 +138,7 @@ def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
         {} if in_path else {"id": task_id},
         path=f"/tasks/{quote(task_id, safe='')}:cancel",
         headers=_headers(generation, delivery, ()),
+        repeatable=True,
     )
 
 
@@ -148,8 +149,10 @@ def subscribe(interface: Interface, task_id: str) -> Call:
         # POST in the specification of 1.0, GET in the protos of both; servers take both.
         url = _url(interface, f"/tasks/{quote(task_id, safe='')}:subscribe")
         method = "POST" if generation is Generation.V1_0 else "GET"
-        return Call(method=method, url=url, headers=(_STREAM, *_version(generation)), stream=True)
-    return _call(interface, _METHODS[generation].subscribe, {"id": task_id}, stream=True)
+        headers = (_STREAM, *_version(generation))
+        return Call(method=method, url=url, headers=headers, stream=True, repeatable=True)
+    params = {"id": task_id}
+    return _call(interface, _METHODS[generation].subscribe, params, stream=True, repeatable=True)
 
 
 def _message(fields: dict[str, Raw], interface: Interface, delivery: Delivery) -> bytes:
@@ -173,19 +176,21 @@ def _call(
     path: str = "",
     headers: tuple[tuple[str, str], ...] | None = None,
     stream: bool = False,
+    repeatable: bool = False,
 ) -> Call:
     """A POST with the params: in an envelope, or as the body at ``path``."""
     if headers is None:
         headers = _version(interface.generation)
     headers = (_JSON, _STREAM if stream else _ANSWER, *headers)
     if interface.binding is Binding.HTTP_JSON:
-        return Call(
-            method="POST", url=_url(interface, path), headers=headers, body=pack(params), stream=stream
-        )
-    if interface.tenant and interface.generation is Generation.V1_0:
-        params["tenant"] = interface.tenant
-    body = pack({"jsonrpc": "2.0", "id": "1", "method": method, "params": params})
-    return Call(method="POST", url=interface.url, headers=headers, body=body, stream=stream)
+        url, body = _url(interface, path), params
+    else:
+        if interface.tenant and interface.generation is Generation.V1_0:
+            params["tenant"] = interface.tenant
+        url, body = interface.url, {"jsonrpc": "2.0", "id": "1", "method": method, "params": params}
+    return Call(
+        method="POST", url=url, headers=headers, body=pack(body), stream=stream, repeatable=repeatable
+    )
 
 
 def _url(interface: Interface, path: str, query: str = "") -> str:

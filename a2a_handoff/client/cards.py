@@ -67,7 +67,7 @@ class WellKnownCardFetcher:
         raise HandoffError(Code.CARD_UNAVAILABLE)
 
     async def _read(self, http: Http, url: str) -> FetchedCard | None:
-        call = Call(method="GET", url=url, headers=(("Accept", "application/json"),))
+        call = Call(method="GET", url=url, headers=(("Accept", "application/json"),), repeatable=True)
         try:
             async with http.exchange(call, wait_s=self._timeout_s) as answer:
                 if answer.status != 200:

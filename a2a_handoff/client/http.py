@@ -22,6 +22,7 @@ from typing import Final, Self, TypeVar
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
+    BodyDecodeError,
     BuilderError,
     ConnectTimeoutError,
     DecodeError,
@@ -50,19 +51,26 @@ _KEEPALIVE = timedelta(seconds=30)
 _KEEPALIVE_INTERVAL = timedelta(seconds=10)
 _KEEPALIVE_RETRIES = 3
 
+_LOST: Final = "connection lost"
+
 #: Most clients kept; one costs about 160 KB. Those in use do not count.
 _LANES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request. ``stream``: the answer may be a stream, so nothing of it is held back."""
+    """One request.
+
+    ``stream``: the answer may be a stream, so nothing of it is held back. ``repeatable``: sending it
+    twice does no harm, so a kept connection that turns out to be closed is no failure.
+    """
 
     method: str
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     stream: bool = False
+    repeatable: bool = False
 
 
 @dataclass(slots=True)
@@ -178,9 +186,12 @@ class Exchange:
     async def __aenter__(self) -> Self:
         self._lane, target = await self._http.enter(self, self._call.url)
         try:
-            request = self._prepare(self._lane, target)
-            self._response = await self._bounded(request.__aenter__, self._wait_s)
-            self._request = request
+            try:
+                await self._send(self._lane, target)
+            except AgentError as error:
+                if not (self._call.repeatable and error.detail == _LOST):
+                    raise
+                await self._send(self._lane, target)
         except BaseException:
             self._http.leave(self, self._lane)
             raise
@@ -249,6 +260,11 @@ class Exchange:
         piece = await self._bounded(lambda: reader.read(amount), None)
         return None if piece is None else bytes(piece)
 
+    async def _send(self, lane: _Lane, target: Url) -> None:
+        request = self._prepare(lane, target)
+        self._response = await self._bounded(request.__aenter__, self._wait_s)
+        self._request = request
+
     def _prepare(self, lane: _Lane, target: Url) -> StreamRequest:
         try:
             builder = lane.client.request(self._call.method, target).headers(self._call.headers)
@@ -287,9 +303,9 @@ def _fault_of(error: PyreqwestError) -> AgentError:
         return AgentError(Outcome.TARGET_UNAVAILABLE, detail, sent=Sent.NO, again=True)
     if isinstance(error, BuilderError):
         return AgentError(Outcome.TARGET_UNAVAILABLE, "not a request that HTTP can carry", sent=Sent.NO)
-    if isinstance(error, DecodeError):
+    if isinstance(error, DecodeError) and not isinstance(error, BodyDecodeError):
         return AgentError(Outcome.INVALID_RESPONSE, "the answer is not HTTP", sent=Sent.YES)
-    return AgentError(Outcome.TARGET_UNAVAILABLE, "connection lost", sent=Sent.MAYBE, again=True)
+    return AgentError(Outcome.TARGET_UNAVAILABLE, _LOST, sent=Sent.MAYBE, again=True)
 
 
 def _causes(error: PyreqwestError) -> list[str]:

@@ -300,5 +300,5 @@ class SpanQueue:
         if spans and self._failing:
             self._failing = False
             _LOG.info("The trace collector takes spans again.")
-        if position and not self._failing:
-            self.exported_position = position
+        if not self._failing:
+            self.exported_position = max(self.exported_position, position)

@@ -197,14 +197,13 @@ class Telemetry:
 
         ``history`` is the handoff's log from its first event; spans of events up to the position
         ``after`` are left out. ``new_chain``: it is the first handoff of its chain. Gives the number of
-        spans queued.
+        spans queued. When every handoff was replayed, ``replayed`` says up to where.
 
-        Every replica keeps a mark of its own in the store, named ``SPANS_MARK`` and the replica: from
-        time to time, and when it stops, it sets the mark to ``exported_position``. The mark trails:
-        spans leave after the commit, and the mark moves after they left. So after a crash the events
-        behind the mark are replayed, and some spans are sent twice. They are the same bytes; a
-        collector that drops duplicates shows them once. Metrics are not replayed: they were counted
-        by the replica that committed, or are lost with it.
+        The mark ``SPANS_MARK`` in the store (one for each replica) is set to ``exported_position`` from
+        time to time, and at the end. It trails: spans leave after the commit, and the mark moves after
+        they left. So after a crash the events behind the mark are replayed, and some spans are sent
+        twice. They are the same bytes; a collector that drops duplicates shows them once. Metrics are
+        not replayed: the replica that committed counted them, or they are lost with it.
         """
         if self._spans is None:
             return 0
@@ -218,6 +217,11 @@ class Telemetry:
                 sent += len(spans)
             before = state
         return sent
+
+    def replayed(self, position: int) -> None:
+        """Everything up to ``position`` was replayed: once it has left, ``exported_position`` is there."""
+        if self._spans is not None:
+            self._spans.put((), position)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -270,7 +274,7 @@ class Telemetry:
                 self._change(note)
             case Served():
                 self._measure(measure_served(note), _NOWHERE)
-                span = span_of_served(note, self._ratio) if self._spans else None
+                span = span_of_served(note, self._ratio, self._inbound) if self._spans else None
                 if span and self._spans:
                     self._spans.put((span,))
             case _Refused(error_type=error_type, tenant=tenant, sender=sender):

@@ -49,7 +49,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
     ``status`` is 0 if there was no answer. ``outcome`` is ``client_disconnect`` if the caller left.
     ``committed``: it created a handoff, whose log has its span. ``traceparent`` is the caller's, given
-    only if it may be continued; ``ids`` are those of a span that exists already: trace, span, parent.
+    only if the caller is trusted; ``ids`` are those of a span that exists already: trace, span, parent.
     """
 
     started_at: float
@@ -86,11 +86,13 @@ def measure_served(served: Served) -> list[Measurement]:
     return out
 
 
-def span_of_served(served: Served, ratio: float) -> SpanRecord | None:
+def span_of_served(
+    served: Served, ratio: float, inbound: Literal["continue", "restart", "drop"]
+) -> SpanRecord | None:
     """The server span of a request; ``None`` if it shall have none."""
     if served.committed or not served.sampled or served.route in _PROBES:
         return None
-    parent = parse_traceparent(served.traceparent) if served.traceparent else None
+    parent = parse_traceparent(served.traceparent) if inbound == "continue" else None
     if served.ids is not None:
         trace_id, span_id, parent_id = served.ids
     elif parent is not None:

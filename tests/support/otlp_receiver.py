@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -51,6 +52,7 @@ class OtlpReceiver:
     def __init__(self) -> None:
         self.status = 200
         self.requests = 0
+        self.metrics: list[ExportMetricsServiceRequest] = []
         self._spans: list[Span] = []
         self._changed = threading.Condition()
         receiver = self
@@ -105,6 +107,8 @@ class OtlpReceiver:
             self.requests += 1
             if path == "/v1/traces" and self.status == 200:
                 self._spans.extend(_spans(body))
+            elif path == "/v1/metrics":
+                self.metrics.append(ExportMetricsServiceRequest.FromString(body))
             self._changed.notify_all()
             return self.status
 

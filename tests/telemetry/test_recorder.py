@@ -161,6 +161,16 @@ def test_what_left_before_the_mark_is_not_replayed(exporting, receiver):
     )
 
 
+def test_after_a_replay_the_mark_moves_to_its_end_so_that_it_is_not_done_again(exporting):
+    story = straight()
+    replayed(story, exporting)
+    assert exporting.flush()
+    assert exporting.exported_position == 0
+    exporting.replayed(len(story.steps))
+    assert exporting.flush()
+    assert exporting.exported_position == len(story.steps)
+
+
 def test_replaying_counts_nothing_twice(exporting):
     story = straight()
     told(story, exporting)
@@ -313,17 +323,23 @@ def test_c063_every_process_names_itself_so_that_counters_of_two_cannot_be_mixed
     assert len(dict(labels)["service_instance_id"]) == 36
 
 
-def test_metrics_can_be_pushed_instead(make, receiver):
-    telemetry = make(
-        {
-            "OTEL_METRICS_EXPORTER": "otlp",
-            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{receiver.endpoint}/v1/metrics",
-        }
-    )
-    told(straight(), telemetry)
+def test_metrics_can_be_pushed_instead_with_exemplars_that_lead_to_the_trace(make, receiver):
+    telemetry = make({"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint})
+    story = straight(correlation_id=CHAIN)
+    told(story, telemetry)
     assert telemetry.render_metrics()[0] == b""
     telemetry.shutdown()
-    receiver.wait_for_requests(1)
+    pushed = [
+        m
+        for r in receiver.metrics
+        for rm in r.resource_metrics
+        for sm in rm.scope_metrics
+        for m in sm.metrics
+    ]
+    (duration,) = [m for m in pushed if m.name == "handoff.duration"]
+    (exemplar,) = duration.histogram.data_points[0].exemplars
+    assert exemplar.trace_id.hex() == TRACE
+    assert exemplar.span_id.hex() == story.changes[0].after.trace.hop_span_id
 
 
 @given(tales())

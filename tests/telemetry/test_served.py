@@ -273,8 +273,10 @@ def test_nobodys_trace_is_continued_if_the_operator_says_so(make, receiver, inbo
         {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}, settings=Settings(trace_inbound=inbound)
     )
     ask(telemetry.asgi(an_app()), "/api/tasks/1", headers=traced())
-    (span,) = spans(receiver, telemetry)
-    assert span.trace_id != TRACE
+    telemetry.request_span(Served(started_at=T0, ended_at=T0, method="GET", route="/x", traceparent=CALLER))
+    found = spans(receiver, telemetry)
+    assert len(found) == 2
+    assert TRACE not in {span.trace_id for span in found}
 
 
 def test_an_unsampled_caller_is_obeyed_and_measured(exporting, receiver):

@@ -6,6 +6,9 @@ import socket
 
 import pytest
 
+from a2a_handoff.core.budget import fit
+from a2a_handoff.core.context import TOKEN_BUDGET, HandoffContext, Overflow
+from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.tokens import BpeCounter
 
 
@@ -56,3 +59,21 @@ def test_only_the_newest_counts_are_remembered() -> None:
         counter.count(text)
     counter._encode = lambda _: []
     assert [counter.count(text) for text in reversed(texts)] == [300, 300, 0]
+
+
+def test_exactly_the_budget_passes_with_the_real_tokenizer(counter: BpeCounter) -> None:
+    def of(words: int) -> HandoffContext:
+        return HandoffContext(
+            correlation_id="c",
+            source_agent="a",
+            user_intent="i",
+            conversation_summary="fox" + " fox" * (words - 1),
+        )
+
+    facts = counter.count("{}")
+    assert fit(of(TOKEN_BUDGET - facts), count=counter.count).tokens == TOKEN_BUDGET
+    with pytest.raises(HandoffError) as error:
+        fit(of(TOKEN_BUDGET - facts + 1), count=counter.count, tokenizer=counter.name)
+    assert error.value.facts == {"tokens": "2001", "limit": "2000", "tokenizer": "tiktoken/cl100k_base"}
+    trimmed = fit(of(9_000), count=counter.count, overflow=Overflow.TRIM)
+    assert trimmed.tokens <= TOKEN_BUDGET

@@ -98,9 +98,10 @@ def fit(
     if (size := _size(own) + _size(facts)) > bytes_max:
         raise _too_large("bytes", size, bytes_max)
 
-    drop = _older_to_drop(older, own, facts, count=count, limit=limit, bytes_max=bytes_max)
     if profile is Profile.MINIMAL:
         drop = len(older)
+    else:
+        drop = _older_to_drop(older, own, facts, count=count, limit=limit, bytes_max=bytes_max)
     lines: list[Dropped] = []
     if drop:
         gone = sum(line.count for line in earlier if line.unit == "segment")

@@ -25,12 +25,12 @@ _INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2800
 #: What can end a sentence; a text with few of these has few sentences.
 SENTENCE_MARKS = ".!?\u2026\u3002\uff01\uff1f\u061f\u0964\n"
 
-# Possessive, and begun only where a run of marks begins: linear even for 64 KiB of dots.
-_SENTENCE_END = re.compile(
-    "(?<![.!?\u2026])[.!?\u2026]++[\"'\u00bb\u201d\u2019)\\]]*+(?=\\s|\\Z)"
-    "|[\u3002\uff01\uff1f\u061f\u0964]++[\u300d\u300f\u201d]*+"
-    "|\n++"
-)
+# Those that do so whatever follows.
+_ALWAYS = frozenset("\u3002\uff01\uff1f\u061f\u0964\n")
+
+# A run of marks and the quotes and brackets that close behind it. Possessive, so that a run is looked at
+# once: linear even for 64 KiB of dots.
+_MARKS = re.compile(f"[{SENTENCE_MARKS}]++[\"'\u00bb\u201d\u2019)\\]\u300d\u300f]*+")
 
 # Scripts that are written without spaces count by the character.
 _SPACELESS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -64,11 +64,13 @@ def sentence_ends(text: str) -> list[int]:
     """
     ends: list[int] = []
     seen, lettered = 0, False
-    for match in _SENTENCE_END.finditer(text):
-        lettered = lettered or any(map(str.isalpha, text[seen : match.end()]))
-        seen = match.end()
-        if lettered:
-            ends.append(seen)
+    for match in _MARKS.finditer(text):
+        end = match.end()
+        lettered = lettered or any(map(str.isalpha, text[seen:end]))
+        seen = end
+        stops = end == len(text) or text[end].isspace() or not _ALWAYS.isdisjoint(match.group())
+        if lettered and stops:
+            ends.append(end)
             lettered = False
     rest = text[ends[-1] if ends else 0 :]
     if ends and rest.strip() and not any(map(str.isalpha, rest)):

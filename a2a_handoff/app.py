@@ -41,7 +41,7 @@ from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.stores import open_store
 from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure_logging
-from a2a_handoff.tokens import TiktokenCounter
+from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import App, Receive, Scope, Send
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
@@ -93,7 +93,7 @@ class Application:
                 store=self.store,
                 registry=self.registry,
                 clock=self.clock,
-                counter=TiktokenCounter(),
+                counter=BpeCounter(),
                 settings=settings,
             ),
             registry=self.registry,

@@ -7,7 +7,7 @@ headers do not count: a retry has other spans and may be written by another JSON
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -29,10 +29,13 @@ def same_content(message: bytes, metadata: bytes, other_message: bytes, other_me
 def _content(message: bytes, metadata: bytes) -> tuple[Any, Any]:
     said: Any = _DECODE(message)
     beside: Any = _DECODE(metadata) if metadata else {}
-    for holder in (said.get("metadata") if isinstance(said, dict) else None, beside):
-        if isinstance(holder, dict):
-            for name in (CONTEXT_KEY, EXTENSION_URI):
-                package = holder.get(name)
-                if isinstance(package, dict):
-                    package.pop("traceparent", None)
+    for holder in (_member(said, "metadata"), beside):
+        for name in (CONTEXT_KEY, EXTENSION_URI):
+            package = _member(holder, name)
+            if isinstance(package, dict):
+                cast("dict[str, Any]", package).pop("traceparent", None)
     return said, beside
+
+
+def _member(value: Any, name: str) -> Any:
+    return cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None

@@ -33,6 +33,9 @@ from a2a_handoff.wire.native.outbound import (
 #: Wide enough that nothing is cut where no terminal sets the width.
 _NO_TERMINAL_WIDTH = 10_000
 
+#: A narrower terminal has no room for dates beside ids.
+_DATED_WIDTH = 110
+
 _STATES = {
     "completed": "green",
     "failed": "red",
@@ -77,24 +80,21 @@ def agents(page: AgentPage, out: Console) -> None:
     if not page.agents:
         out.print("No agents are registered.")
         return
-    table = _table("AGENT", "ROLE", "PLATFORM", "STATUS", "READY BY", "CAN", "LOAD", "DONE", "FAILED", "ACK")
+    table = _table("AGENT", "STATUS", "READY BY", "LOAD", "DONE", "FAILED", "ACK", "CAN")
     for agent in page.agents:
-        status = agent.status if agent.present else f"{agent.status}, absent"
         limit = "" if agent.max_concurrency is None else f"/{agent.max_concurrency}"
         _row(
             table,
-            agent.agent_id,
-            agent.role,
-            agent.platform or "-",
-            status,
+            agent.agent_id if agent.role == "agent" else f"{agent.agent_id} ({agent.role})",
+            agent.status if agent.present else "absent",
             agent.readiness,
-            _abilities(agent),
             f"{agent.in_flight}{limit}",
             str(agent.completed),
             str(agent.failed),
             "-" if agent.response_s is None else f"{agent.response_s:.3g} s",
+            _abilities(agent),
         )
-    out.print(table)
+    out.print(table, soft_wrap=False)
 
 
 def agent(shown: AgentOut, out: Console) -> None:
@@ -141,20 +141,18 @@ def handoffs(page: HandoffPage, out: Console) -> None:
     if not page.handoffs:
         out.print("No handoffs.")
         return
-    table = _table("HANDOFF", "STATE", "FROM", "TO", "HOP", "TRIES", "UPDATED", "TASK")
+    dated = out.width >= _DATED_WIDTH
+    table = _table("HANDOFF", "STATE", "FROM > TO", *(["UPDATED"] if dated else []), "TASK")
     for each in page.handoffs:
         _row(
             table,
             each.handoff_id,
             state_text(each.state),
-            each.source_agent or "-",
-            each.assigned_to or "-",
-            str(each.hop_count),
-            str(len(each.attempts)),
-            _clock(each.updated_at),
+            f"{each.source_agent or '-'} > {each.assigned_to or '-'}",
+            *([_clock(each.updated_at)] if dated else []),
             one_line(each.task, 60),
         )
-    out.print(table)
+    out.print(table, soft_wrap=False)
     if page.next_cursor:
         out.print(f"{len(page.handoffs)} of {page.total}; more with --cursor {page.next_cursor}", style="dim")
 
@@ -171,7 +169,8 @@ def handoff(shown: HandoffOut, out: Console) -> None:
         ("to", shown.assigned_to),
         ("asked for", shown.target_agent),
         ("task", one_line(shown.task, 200)),
-        ("mode", f"{shown.mode}, priority {shown.priority}, {shown.reason}"),
+        ("mode", f"{shown.mode}, priority {shown.priority}"),
+        ("reason", shown.reason),
         ("chain", shown.correlation_id),
         ("path", f"{' > '.join(shown.handoff_chain)} (hop {shown.hop_count})"),
         ("parent", shown.parent_handoff_id),
@@ -207,7 +206,7 @@ def events(page: EventPage, out: Console) -> None:
     for each in page.events:
         data = msgspec.json.format(bytes(each.data), indent=-1).decode()
         _row(table, str(each.seq), _clock(each.time), each.type.rpartition(".")[2], one_line(data, 160))
-    out.print(table)
+    out.print(table, soft_wrap=False)
     if page.next_cursor is not None:
         out.print(f"more with --after {page.next_cursor}", style="dim")
 
@@ -234,7 +233,7 @@ def chain(shown: ChainOut, out: Console) -> None:
     for each in shown.handoffs:
         above = nodes.get(each.parent_handoff_id, tree) if each.parent_handoff_id in known else tree
         nodes[each.handoff_id] = _chain_node(above, each, shown.started_at)
-    out.print(tree)
+    out.print(tree, soft_wrap=False)
     out.print(Text.assemble(("trace ", "dim"), _trace(shown.trace_id, shown.trace_url)))
 
 
@@ -301,7 +300,8 @@ def resolution(shown: ResolutionOut, out: Console) -> None:
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        # What is narrow stays whole; the last column takes what is left.
+        table.add_column(heading, overflow="fold", no_wrap=heading != headings[-1])
     return table
 
 

@@ -99,7 +99,7 @@ def test_agents_list_has_one_line_for_each_agent(stub: Stub, run: Run) -> None:
     code, out, err = run("agents", "list", "--url", stub.url)
     assert (code, err) == (0, "")
     head, first, second = out.splitlines()
-    assert head.split()[:3] == ["AGENT", "ROLE", "PLATFORM"]
+    assert head.split()[:4] == ["AGENT", "STATUS", "READY", "BY"]
     assert first.split()[0] == "billing_agent"
     assert "canAnalyze" in first
     assert "canBrowse" not in first

@@ -98,13 +98,11 @@ def absence(view: AgentView) -> str:
     """Why an agent cannot be offered work at this moment; empty if it can."""
     if view.status is Status.DRAINING:
         return "is draining: it takes no new work"
-    if view.status is Status.OFFLINE:
-        return "is offline"
     if view.breaker_open:
         return "did not answer lately; its circuit breaker is open"
     if not view.present:
         return "is absent: it was not heard from lately"
-    return ""
+    return "is offline" if view.status is Status.OFFLINE else ""
 
 
 # --- the answer ----------------------------------------------------------------------------------

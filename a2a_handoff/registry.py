@@ -1,0 +1,445 @@
+"""Who the agents are, how they are doing, and who may take a handoff.
+
+Duty: register, refresh and remove agents; read the folder of example cards; keep their vitals; answer
+the questions of routing from memory.
+Rules: every agent of every tenant is in memory, the store is asked at start and on a change. A card is
+read and judged at registration and nowhere else. Nothing here blocks traffic: a refresh that fails
+leaves the card as it was. Agents of the card folder are not stored; the folder is read at each start.
+Not here: matching itself (``core.matching``), what a card means (``wire.cards``), fetching (``client``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from a2a_handoff.core.agents import (
+    HEARD_WINDOW_S,
+    PRESENCE_WINDOW_S,
+    Agent,
+    AgentView,
+    Breaker,
+    Readiness,
+    Registration,
+    Status,
+    fold,
+)
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Candidate, Outcome, Resolution
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.matching import DEFAULT_WORKSPACE, PASSED_OVER_MAX, absence, resolve, supervisors
+from a2a_handoff.core.question import Question
+from a2a_handoff.core.roster import Roster
+from a2a_handoff.core.rules import RoutingRules, shipped
+from a2a_handoff.core.vitals import Vitals
+from a2a_handoff.ports import CardFetcher, Clock, Notifier, Principal, Store, StoreUnavailable
+from a2a_handoff.wire.cards import DEFAULT_LEASE_S, agent_of, canonical_url, check
+
+#: Published when an agent comes (or comes back) that may take what waits for somebody.
+ARRIVALS_TOPIC = "arrivals"
+
+AGENTS_MAX = 20_000
+
+_LOG = logging.getLogger("a2a_handoff.registry")
+_REFRESH_EVERY_S = 300.0
+_SUPERVISOR_SCOPE = "supervisor"
+
+
+def speaks_for_itself(principal: Principal, agent_id: str) -> bool:
+    """Who may change a registration: the agent, a supervisor, and everybody on an open broker."""
+    if not principal.authenticated or _SUPERVISOR_SCOPE in principal.scopes:
+        return True
+    return fold(principal.name) == fold(agent_id)
+
+
+class Registry:
+    """The agents of all tenants. ``may_change`` guards every registration (see ``speaks_for_itself``).
+
+    ``presence_s``: how long a pull agent is present after a call. ``breaker``: how agents that do not
+    answer are kept from work. ``refresh_s``: how often cards that have an address are read again.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        notifier: Notifier,
+        fetcher: CardFetcher,
+        rules: RoutingRules | None = None,
+        presence_s: float = PRESENCE_WINDOW_S,
+        lease_s: float = DEFAULT_LEASE_S,
+        refresh_s: float = _REFRESH_EVERY_S,
+        breaker: Breaker | None = None,
+        may_change: Callable[[Principal, str], bool] = speaks_for_itself,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._notifier = notifier
+        self._fetcher = fetcher
+        self._rules = rules or shipped()
+        self._presence_s = presence_s
+        self._lease_s = lease_s
+        self._refresh_s = refresh_s
+        self._breaker = breaker
+        self._may_change = may_change
+        self._roster = Roster(self._view)
+        self._vitals: dict[tuple[str, str], Vitals] = {}
+        self._changing = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def load(self, folder: Path | None = None, *, tenant: str = "default") -> None:
+        """Read the stored agents, then the cards of ``folder`` for ``tenant``: a file goes over the store.
+
+        A file that is no good card is left out, and the log says why. Raises ``StoreUnavailable``.
+        """
+        for agent in await self._store.list_agents():
+            self._roster.put(agent)
+        if folder is not None:
+            for name, body in await asyncio.to_thread(_files_of, folder):
+                self._load_file(name, body, tenant)
+        for (owner, agent_id), count in (await self._store.in_flight()).items():
+            self._vitals_of(owner, agent_id).held(count)
+        self._refreshing = asyncio.create_task(self._keep_fresh(), name="card-refresh")
+
+    def _load_file(self, name: str, body: bytes, tenant: str) -> None:
+        said = Registration(agent_id=name, card=body)
+        try:
+            agent, _ = agent_of(said, tenant=tenant, now=self._clock.now(), lease_s=self._lease_s)
+        except HandoffError as error:
+            faults = check(body.decode(errors="replace"))
+            where = [f"{f.line}:{f.column} {f.path} {f.message}" for f in faults if f.severity == "error"]
+            _LOG.warning("card %s.json is left out: %s", name, "; ".join(where) or error.message)
+            return
+        self._roster.put(agent)
+
+    async def close(self) -> None:
+        """Stop refreshing cards."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._refreshing
+
+    # --- registrations ---------------------------------------------------------------------------
+
+    async def register(self, principal: Principal, said: Registration) -> tuple[AgentView, bool]:
+        """Register an agent, or replace its registration; its vitals stay. True if it is new.
+
+        The card is fetched if only its address is given. Without an id the address of the agent, then
+        the name of the card, says which agent it is. Raises ``HandoffError``: ``invalid_agent``,
+        ``card_unavailable``, ``payload_too_large``, ``forbidden``, ``rate_limited``, ``unavailable``.
+        """
+        tenant = principal.tenant
+        found_at = said.card_url
+        fetched = bool(said.card_url and not said.card)
+        if fetched:
+            card = await self._fetcher.fetch(said.card_url)
+            said, found_at = replace(said, card=card.body), card.url
+        now = self._clock.now()
+        agent, warnings = agent_of(said, tenant=tenant, now=now, lease_s=self._lease_s, found_at=found_at)
+        for warning in warnings:
+            _LOG.info("card of %s: %s", agent.agent_id, warning)
+        async with self._changing:
+            agent, known = self._identify(agent, named=bool(said.agent_id))
+            if not self._may_change(principal, agent.agent_id):
+                raise HandoffError(Code.FORBIDDEN, f"You may not change the agent {agent.agent_id!r}.")
+            if known is None and len(self._roster) >= AGENTS_MAX:
+                raise HandoffError(
+                    Code.RATE_LIMITED, f"The broker holds {AGENTS_MAX} agents and takes no more."
+                )
+            new = await self._put(agent) and known is None
+        # An open broker does not know who calls: only a pull agent, which nobody else would register,
+        # and an address that has just answered are signs of life.
+        itself = principal.name and fold(principal.name) == fold(agent.agent_id)
+        vitals = self._vitals_of(tenant, agent.agent_id)
+        vitals.returned()
+        if fetched or itself or not agent.interfaces:
+            vitals.heard(self._clock.monotonic(), now)
+        self._notifier.publish(ARRIVALS_TOPIC)
+        return self._view(agent), new
+
+    def _identify(self, agent: Agent, *, named: bool) -> tuple[Agent, Agent | None]:
+        """The agent under the id that it is known by, and its registration so far."""
+        entry = self._roster.find(agent.tenant, agent.agent_id)
+        if not named:
+            same = self._at_endpoint(agent)
+            if same is not None:
+                entry = self._roster.find(agent.tenant, same.agent_id)
+            elif entry is not None and agent.interfaces:
+                # Another agent of that name: the address tells them apart, in every replica alike.
+                digest = hashlib.sha256(_endpoint(agent).encode()).hexdigest()[:8]
+                agent = replace(agent, agent_id=f"{agent.agent_id}-{digest}")
+                entry = self._roster.find(agent.tenant, agent.agent_id)
+        if entry is None:
+            return agent, None
+        known = entry.agent
+        return replace(agent, agent_id=known.agent_id, registered_at=known.registered_at), known
+
+    def _at_endpoint(self, agent: Agent) -> Agent | None:
+        endpoint = _endpoint(agent)
+        if not endpoint:
+            return None
+        agents = (entry.agent for entry in self._roster.entries(agent.tenant).values())
+        return next((known for known in agents if _endpoint(known) == endpoint), None)
+
+    async def _put(self, agent: Agent) -> bool:
+        """Store and index. False if the store had it already."""
+        entry = self._roster.find(agent.tenant, agent.agent_id)
+        if entry is not None and entry.agent == agent:
+            return False
+        try:
+            new = await self._store.put_agent(agent)
+        except StoreUnavailable as error:
+            raise HandoffError(Code.UNAVAILABLE, retry_after_s=1.0) from error
+        self._roster.put(agent)
+        return new
+
+    async def deregister(self, principal: Principal, agent_id: str) -> None:
+        """Remove an agent; what it holds goes on. Raises ``agent_not_found``, ``forbidden``.
+
+        One that comes from the card folder is back after the next start.
+        """
+        async with self._changing:
+            agent = self._own(principal, agent_id)
+            try:
+                await self._store.delete_agent(agent.tenant, agent.agent_id)
+            except StoreUnavailable as error:
+                raise HandoffError(Code.UNAVAILABLE, retry_after_s=1.0) from error
+            self._roster.drop(agent.tenant, agent.agent_id)
+            self._forget(agent.tenant, agent.agent_id)
+
+    async def heartbeat(
+        self, principal: Principal, agent_id: str, status: Status, in_flight: int | None = None
+    ) -> AgentView:
+        """What an agent says of itself. Raises ``agent_not_found``: register anew; ``forbidden``."""
+        agent = self._own(principal, agent_id)
+        before = self._view(agent)
+        vitals = self._vitals_of(agent.tenant, agent.agent_id)
+        vitals.heard(self._clock.monotonic(), self._clock.now())
+        vitals.beat(status, in_flight)
+        after = self._view(agent)
+        if absence(before) and not absence(after):
+            self._notifier.publish(ARRIVALS_TOPIC)
+        return after
+
+    def _own(self, principal: Principal, agent_id: str) -> Agent:
+        agent = self.get(principal.tenant, agent_id)
+        if agent is None:
+            raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
+        if not self._may_change(principal, agent.agent_id):
+            raise HandoffError(Code.FORBIDDEN, f"You may not speak for the agent {agent.agent_id!r}.")
+        return agent
+
+    # --- cards -----------------------------------------------------------------------------------
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self._refresh_s)
+            await self.refresh_cards()
+
+    async def refresh_cards(self) -> int:
+        """Read every card again that has an address. How many had changed.
+
+        What a registration said over the old card stays said over the new one.
+        """
+        changed = 0
+        for agent in [entry.agent for entry in self._roster if entry.agent.card_url]:
+            try:
+                changed += await self._refresh(agent)
+            except (HandoffError, StoreUnavailable) as error:
+                _LOG.info("card of %s is kept as it was: %s", agent.agent_id, error)
+        return changed
+
+    async def _refresh(self, agent: Agent) -> bool:
+        card = await self._fetcher.fetch(agent.card_url)
+        self._vitals_of(agent.tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
+        if card.body == agent.card:
+            return False
+        old, new = (
+            agent_of(
+                Registration(agent_id=agent.agent_id, card=body),
+                tenant=agent.tenant,
+                now=agent.registered_at,
+                lease_s=self._lease_s,
+                found_at=card.url,
+            )[0]
+            for body in (agent.card, card.body)
+        )
+        async with self._changing:
+            entry = self._roster.find(agent.tenant, agent.agent_id)
+            if entry is None or entry.agent is not agent:
+                return False  # it was registered anew meanwhile
+            await self._put(_rebased(agent, old, new))
+        self._notifier.publish(ARRIVALS_TOPIC)
+        return True
+
+    # --- who there is ----------------------------------------------------------------------------
+
+    def get(self, tenant: str, agent_id: str) -> Agent | None:
+        """An agent by its id."""
+        entry = self._roster.find(tenant, agent_id)
+        return entry.agent if entry else None
+
+    def agents(self, tenant: str) -> list[Agent]:
+        """Every agent of a tenant, by id."""
+        entries = self._roster.entries(tenant)
+        return [entries[key].agent for key in self._roster.keys(tenant)]
+
+    def view(self, tenant: str, agent_id: str) -> AgentView | None:
+        """An agent and how it is doing."""
+        agent = self.get(tenant, agent_id)
+        return self._view(agent) if agent else None
+
+    def views(self, tenant: str) -> list[AgentView]:
+        """Every agent of a tenant and how it is doing, by id."""
+        return [self._view(agent) for agent in self.agents(tenant)]
+
+    def _view(self, agent: Agent) -> AgentView:
+        return self._vitals_of(agent.tenant, agent.agent_id).view(agent, self._clock.monotonic())
+
+    def _vitals_of(self, tenant: str, agent_id: str) -> Vitals:
+        key = (tenant, agent_id)
+        vitals = self._vitals.get(key)
+        if vitals is None:
+            vitals = self._vitals[key] = Vitals(presence_s=self._presence_s, breaker=self._breaker)
+        return vitals
+
+    # --- signs of life ---------------------------------------------------------------------------
+
+    def heard_from(self, tenant: str, agent_id: str) -> None:
+        """An agent called, or answered a call. Unknown ids mean nothing."""
+        agent = self.get(tenant, agent_id)
+        if agent is None:
+            return
+        was_absent = absence(self._view(agent))
+        self._vitals_of(tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
+        if was_absent and not absence(self._view(agent)):
+            self._notifier.publish(ARRIVALS_TOPIC)
+
+    def heard_within(self, tenant: str, agent_id: str, seconds: float = HEARD_WINDOW_S) -> bool:
+        """Whether an agent holds a channel open or was heard from at most ``seconds`` ago."""
+        vitals = self._vitals.get((tenant, agent_id))
+        return vitals is not None and vitals.heard_within(self._clock.monotonic(), seconds)
+
+    @contextmanager
+    def connected(self, tenant: str, agent_id: str) -> Generator[None]:
+        """The agent holds a socket, a stream or a long poll open: it is present as long as it does."""
+        self.heard_from(tenant, agent_id)
+        agent = self.get(tenant, agent_id)
+        if agent is None:
+            yield
+            return
+        vitals = self._vitals_of(tenant, agent.agent_id)
+        vitals.opened()
+        try:
+            yield
+        finally:
+            vitals.closed()
+            self.heard_from(tenant, agent_id)
+
+    # --- what happens to them --------------------------------------------------------------------
+
+    def note_offered(self, tenant: str, agent_id: str) -> None:
+        """An agent was offered a handoff."""
+        self._vitals_of(tenant, agent_id).offered(self._clock.monotonic())
+
+    def note_acknowledged(self, tenant: str, agent_id: str, *, response_s: float) -> None:
+        """An agent took a handoff, ``response_s`` seconds after the offer."""
+        self._vitals_of(tenant, agent_id).acknowledged(response_s)
+
+    def note_ended(self, tenant: str, agent_id: str, outcome: Outcome | None) -> None:
+        """An agent is through with a handoff; ``None``: well."""
+        self._vitals_of(tenant, agent_id).ended(self._clock.monotonic(), outcome)
+        if self._roster.find(tenant, agent_id) is None:
+            self._forget(tenant, agent_id)
+
+    def _forget(self, tenant: str, agent_id: str) -> None:
+        """An agent that is gone needs no vitals, once nothing is out with it."""
+        vitals = self._vitals.get((tenant, agent_id))
+        if vitals is not None and vitals.idle:
+            del self._vitals[tenant, agent_id]
+
+    # --- routing ---------------------------------------------------------------------------------
+
+    def resolve(self, question: Question, *, passed_over_max: int = PASSED_OVER_MAX) -> Resolution:
+        """Who may take it, in order, and why the others not. Raises ``invalid_context``."""
+        return resolve(question, self._roster, self._rules, passed_over_max=passed_over_max)
+
+    def eligible(self, handoff: Handoff) -> frozenset[str]:
+        """Which of the frozen candidates could be offered the handoff right now."""
+        named = fold(handoff.target_agent)
+        return frozenset(
+            candidate.agent_id
+            for candidate in handoff.candidates
+            if self._can_be_asked(handoff.tenant, candidate.agent_id, named=fold(candidate.agent_id) == named)
+        )
+
+    def _can_be_asked(self, tenant: str, agent_id: str, *, named: bool) -> bool:
+        view = self.view(tenant, agent_id)
+        if view is None or view.agent.card_problem or view.status is Status.DRAINING:
+            return False
+        if not absence(view) or view.agent.readiness is Readiness.PERSON:
+            return True
+        # The inbox of a named pull agent waits, and an open breaker is a guess.
+        return named and (view.agent.readiness is Readiness.PULL or view.breaker_open)
+
+    def supervisors(self, handoff: Handoff) -> tuple[Candidate, ...]:
+        """To whom a handoff is escalated, best first; nobody who had it before."""
+        sender = self.get(handoff.tenant, handoff.sender)
+        workspace = sender.workspace if sender else DEFAULT_WORKSPACE
+        exclude = (handoff.sender, *handoff.path)
+        return supervisors(self._roster, handoff.tenant, workspace=workspace, exclude=exclude)
+
+
+def _files_of(folder: Path) -> list[tuple[str, bytes]]:
+    """The cards of a folder by agent id; none if there is no folder."""
+    return [(path.stem, path.read_bytes()) for path in sorted(folder.glob("*.json")) if path.is_file()]
+
+
+def _endpoint(agent: Agent) -> str:
+    """What makes two registrations one agent: the preferred address, and the tenant behind it."""
+    if not agent.interfaces:
+        return ""
+    first = agent.interfaces[0]
+    return f"{canonical_url(first.url)} {first.tenant}"
+
+
+def _rebased(agent: Agent, old: Agent, new: Agent) -> Agent:
+    """``agent`` as it would be if its registration had met the ``new`` card instead of the ``old``."""
+
+    def pick(*names: str) -> dict[str, object]:
+        return {n: getattr(new, n) for n in names if getattr(agent, n) == getattr(old, n)}
+
+    return replace(
+        agent,
+        **pick("platform", "role", "workspace", "max_concurrency", "token_budget", "lease_s"),
+        capabilities=(new.capabilities | (agent.capabilities - old.capabilities))
+        - (old.capabilities - agent.capabilities),
+        domains=_without(agent.domains, old.domains, new.domains),
+        name=new.name,
+        version=new.version,
+        skills=new.skills,
+        input_modes=new.input_modes,
+        output_modes=new.output_modes,
+        interfaces=new.interfaces,
+        streaming=new.streaming,
+        push_notifications=new.push_notifications,
+        speaks_handoff=new.speaks_handoff,
+        required_extensions=new.required_extensions,
+        card=new.card,
+        card_url=new.card_url,
+        card_problem=new.card_problem,
+    )
+
+
+def _without(said: Iterable[str], old: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
+    gone = {*old} - {*new}
+    return tuple(dict.fromkeys((*(name for name in said if name not in gone), *new)))

@@ -18,7 +18,7 @@ from functools import lru_cache
 from a2a_handoff.core.spans import AttributeValue, SpanKind, SpanRecord
 
 #: Encoding holds the interpreter; after so many spans it is offered to the event loop.
-_BREATH = 16
+_BREATH = 64
 
 _U64 = struct.Struct("<Q").pack
 _F64 = struct.Struct("<d").pack

@@ -57,6 +57,8 @@ _NOWHERE = Context()
 #: How long notes gather before the thread works on them; so many wait at most.
 _GATHER_S = 0.02
 _NOTES_MAX = 5_000
+#: How long the thread keeps the interpreter at a time.
+_TURN_S = 0.001
 _REJECTIONS = {
     Code.INVALID_PARAMS: "invalid_context",
     Code.INVALID_CONTEXT: "invalid_context",
@@ -257,8 +259,9 @@ class Telemetry:
             self._work()
 
     def _work(self) -> None:
-        """Turn every note into spans and measurements. The event loop gets a turn after each."""
+        """Turn every note into spans and measurements; the event loop gets a turn every millisecond."""
         with self._working:
+            turn_ends = time.perf_counter() + _TURN_S
             while self._notes:
                 note = self._notes.popleft()
                 try:
@@ -266,7 +269,9 @@ class Telemetry:
                 except Exception:  # noqa: BLE001 - one change that cannot be told must not end the telling
                     _LOG.exception("A change could not be recorded.")
                     self._lose("recorder_full", 1)
-                time.sleep(0)
+                if time.perf_counter() > turn_ends:
+                    time.sleep(0)
+                    turn_ends = time.perf_counter() + _TURN_S
 
     def _turn(self, note: Change | Served | _Refused) -> None:
         match note:
@@ -304,8 +309,11 @@ class Telemetry:
         return agent_id if self.known_agent(tenant, agent_id) else OTHER
 
     def _exemplar(self, handoff: Handoff) -> Context:
-        """A context in which the handoff's span is the current one."""
-        if self._spans is None or not handoff.trace.sampled:
+        """A context in which the handoff's span is the current one.
+
+        Only where metrics are pushed: Prometheus' text format has no place for exemplars.
+        """
+        if self._spans is None or not self.options.push_metrics or not handoff.trace.sampled:
             return _NOWHERE
         return span_context(SpanRef(trace_id=handoff.trace.trace_id, span_id=handoff.trace.hop_span_id))
 

@@ -1,0 +1,88 @@
+"""What telemetry costs a handoff: on the path of the request, and in the threads beside it.
+
+Run by hand: ``python -m tests.benchmarks.telemetry``. CPU time, not wall time. The last line is the one
+that counts: what one straight handoff (three changes, seven spans, eight measurements) costs in all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+
+from a2a_handoff.config import Settings
+from a2a_handoff.core import events as ev
+from a2a_handoff.ports import Change
+from a2a_handoff.telemetry import Telemetry
+from a2a_handoff.telemetry.exporting import Services, readable
+from a2a_handoff.telemetry.instruments import measure
+from a2a_handoff.telemetry.otlp import encode_request
+from tests.support.otlp_receiver import OtlpReceiver
+from tests.telemetry.story import Story, spans_of_step
+
+HANDOFFS = 1_500
+
+
+def stories() -> list[Story]:
+    out: list[Story] = []
+    for number in range(HANDOFFS):
+        story = Story()
+        story._ids = number * 100
+        h = story.request("agent-b")
+        story.ack(h, score=0.9)
+        story.do(h, ev.Complete())
+        out.append(story)
+    return out
+
+
+def cpu(name: str, work: Callable[[], object]) -> float:
+    """Microseconds of CPU for one handoff."""
+    started = time.process_time()
+    work()
+    spent = (time.process_time() - started) / HANDOFFS * 1e6
+    print(f"{name:<58}{spent:8.1f} µs")
+    return spent
+
+
+def main() -> None:
+    told = stories()
+    steps = [step for story in told for step in story.steps]
+    changes: list[Change] = [change for story in told for change in story.changes]
+    spans = [span for story in told for span in story.spans]
+    services = Services(Resource.create({}))
+    resources = services.encoded({span.service for span in spans})
+    cpu("derive spans", lambda: [spans_of_step(step) for step in steps])
+    cpu("derive measurements", lambda: [measure(s.before, s.event, s.after, lambda _t, a: a) for s in steps])
+    ours = cpu("encode spans", lambda: encode_request(spans, resources, b"", ""))
+    theirs = cpu(
+        "encode spans with the SDK",
+        lambda: encode_spans([readable(s, services) for s in spans]).SerializeToString(),
+    )
+    print(f"{'the SDK takes':<58}{theirs / ours:8.1f} times as long")
+    for exporting in (False, True):
+        with OtlpReceiver() as receiver:
+            receiver.status = 400  # takes the bytes, does not decode them in this process
+            if exporting:
+                os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = receiver.endpoint
+            telemetry = Telemetry(Settings(), known_agent=lambda _t, _a: True)
+            what = "with an exporter" if exporting else "without one"
+            with telemetry._working:
+                cpu(
+                    f"record, on the path of the request, {what}",
+                    lambda t=telemetry: [t.record(c) for c in changes],
+                )
+            cpu(f"all the rest, beside it, {what}", telemetry.flush)
+            lost = {
+                reason: count
+                for reason, count in telemetry.dropped.items()
+                if count and reason != "export_failed"
+            }
+            print(f"lost: {lost or 'nothing'}")
+            telemetry.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from a2a_handoff.broker import Accepted, HandoffBroker
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
-from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.handoff import Handoff, requested
 from a2a_handoff.intake import ANONYMOUS, Call, Incoming
 from a2a_handoff.journal import Step
 from a2a_handoff.ports import HandoffQuery, Principal, RemoteState
@@ -127,7 +127,11 @@ class Operations:
         The message is taken, or refused, before this returns.
         """
         accepted = await self._take(asker, params)
-        return self._follow(accepted.handoff, alias=params.alias, since=accepted.since)
+        handoff = accepted.handoff
+        if accepted.created:
+            # From its first event on, so that the caller hears of the first offer too.
+            handoff = requested(await self.broker.journal.request_of(handoff.id))
+        return self._follow(handoff, alias=params.alias, since=accepted.since)
 
     async def subscribe(self, asker: Asker, params: SubscribeParams) -> AsyncGenerator[TaskEvent | None]:
         """Follow a task that is under way, from its state now on.

@@ -35,6 +35,10 @@ _STATE_PREFIX = "TASK_STATE_"
 _STANDSTILL = frozenset({"completed", "failed", "canceled", "rejected", "input_required", "auth_required"})
 
 
+#: System events that say how it ended, every attempt included.
+_ENDS = frozenset({"handoff_returned", "handoff_expired"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """What the options say of a task. Empty means not said; ``context`` is the file's JSON object."""
@@ -212,6 +216,7 @@ class Printer:
         self._notes: Console = show.console(stderr=True)
         self._artifact = ""
         self._in_line = False
+        self._told_why = False
 
     def take(self, raw: bytes) -> None:
         """One result of a stream, or that of a blocking send. Raises ``Failed`` if it is not A2A."""
@@ -264,7 +269,7 @@ class Printer:
         by = ""
         if handoff.state == "completed":
             by = f"by {handoff.assigned_to}  " if handoff.assigned_to else ""
-        else:
+        elif not self._told_why:
             for each in handoff.attempts:
                 if each.outcome:
                     self.note(f"attempt {each.number} {each.agent_id}: {show.why(each.outcome, each.detail)}")
@@ -292,13 +297,15 @@ class Printer:
         self.state = state
 
     def _message(self, message: _Message) -> None:
-        for part in message.parts:
-            event = _system_event(part)
-            if event is None:
-                self._part(part)
-                continue
+        events = [event for part in message.parts if (event := _system_event(part))]
+        for event in events:
             to = f" > {event.target_agent}" if event.target_agent else ""
             self.note(f"· {event.event}{to}" + (f": {event.message}" if event.message else ""))
+            self._told_why = self._told_why or event.event in _ENDS
+        told = {event.message for event in events}
+        for part in message.parts:
+            if _system_event(part) is None and part.text not in told:
+                self._part(part)
         self._end_line()
 
     def _chunk(self, artifact: _Artifact, *, append: bool) -> None:

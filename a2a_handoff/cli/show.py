@@ -142,7 +142,7 @@ def handoffs(page: HandoffPage, out: Console) -> None:
         out.print("No handoffs.")
         return
     dated = out.width >= _DATED_WIDTH
-    table = _table("HANDOFF", "STATE", "FROM > TO", *(["UPDATED"] if dated else []), "TASK")
+    table = _table("HANDOFF", "STATE", "FROM > TO", *(["UPDATED"] if dated else []), "NOTE")
     for each in page.handoffs:
         _row(
             table,
@@ -150,7 +150,7 @@ def handoffs(page: HandoffPage, out: Console) -> None:
             state_text(each.state),
             f"{each.source_agent or '-'} > {each.assigned_to or '-'}",
             *([_clock(each.updated_at)] if dated else []),
-            one_line(each.task, 60),
+            one_line(why(each.outcome, each.detail) or each.task, 60),
         )
     out.print(table, soft_wrap=False)
     if page.next_cursor:

@@ -241,6 +241,16 @@ def test_a_returned_task_lists_every_attempt_and_ends_with_1(stub: Stub, run: Ru
     ]
 
 
+def test_what_the_broker_itself_says_is_a_note_and_is_said_once(stub: Stub, run: Run) -> None:
+    why = "The task is back with you: nobody took it.\n1. bob: timeout"
+    stub.stream(task("SUBMITTED"), status("REJECTED", {"text": why}, event("handoff_returned", why, "")))
+    attempt = AttemptOut(number=1, agent_id="bob", outcome="timeout")
+    ended(stub, "returned", attempts=[attempt], outcome="timeout")
+    code, out, err = run("send", "T", "--url", stub.url)
+    assert (code, out) == (1, "")
+    assert err == f"handoff h1\n· handoff_returned: {why}\nreturned  handoff h1  trace {TRACE}\n"
+
+
 def test_a_task_that_waits_for_its_caller_says_so(stub: Stub, run: Run) -> None:
     stub.stream(task("SUBMITTED"), status("INPUT_REQUIRED", {"text": "Which order?"}))
     ended(stub, "input_required")

@@ -15,6 +15,7 @@ from a2a_handoff.core.events import (
     HandoffAcknowledged,
     HandoffOffered,
     HandoffRequested,
+    HandoffReturned,
     Outcome,
     PassedOver,
     Resolution,
@@ -368,6 +369,12 @@ def test_the_result_is_the_one_thing_that_was_made_or_else_all_that_was_said(
 ) -> None:
     shown = json.loads(encode(handoff_out(acknowledged(), artifacts=artifacts, status_message=message)))
     assert shown["result"] == result
+
+
+def test_what_the_broker_says_of_a_return_is_no_result() -> None:
+    returned = evolve(acknowledged(), HandoffReturned(at=1_003.0, outcome=Outcome.RELEASED, detail=""))
+    shown = handoff_out(returned, status_message=b'{"parts":[{"text":"back"}]}')
+    assert (shown.state, shown.result) == ("returned", None)
 
 
 def test_every_state_has_an_older_word_and_every_end_is_an_end_in_it() -> None:

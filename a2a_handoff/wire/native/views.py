@@ -44,6 +44,10 @@ STATUS_WORDS: Mapping[State, str] = {
 }
 
 
+#: What is said at these ends is the broker's word, not a result.
+_WITHOUT_RESULT = frozenset({State.RETURNED, State.EXPIRED, State.CANCELED})
+
+
 def agent_out(view: AgentView) -> out.AgentOut:
     """An agent with its load and presence."""
     agent = view.agent
@@ -145,7 +149,7 @@ def handoff_out(
         accepted_at=_when(h.acked_at),
         ended_at=_when(h.ended_at),
         context_score=h.context_score,
-        result=_result(status_message, artifacts),
+        result=None if h.state in _WITHOUT_RESULT else _result(status_message, artifacts),
         artifacts=[Raw(artifact) for artifact in artifacts],
         status_message=Raw(status_message) if status_message else None,
         **shown,

@@ -6,6 +6,7 @@ Not here: who may be asked and in which order (``matching``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from a2a_handoff.core.agents import Role, fold
@@ -47,12 +48,13 @@ class Question:
 class Ask:
     """Requirements as facets, all of which an agent must have.
 
-    ``shown`` are their names as the sender wrote them. ``tags`` rank; if nothing else is asked for,
-    one of them must be there.
+    ``shown`` are their names as the sender wrote them, ``had`` says that all of them are there.
+    ``tags`` rank; if nothing else is asked for, one of them must be there.
     """
 
     facets: tuple[Facet, ...]
     shown: dict[Facet, str]
+    had: str
     tags: tuple[Facet, ...]
     skill: str
     input_modes: tuple[str, ...]
@@ -65,7 +67,11 @@ class Ask:
 
     def name(self, facet: Facet) -> str:
         """A facet as an explanation names it: ``capability canBrowse``."""
-        return f"{facet.kind.value} {self.shown[facet]}"
+        return _name(facet, self.shown)
+
+
+def _name(facet: Facet, shown: Mapping[Facet, str]) -> str:
+    return f"{facet.kind.value} {shown[facet]}"
 
 
 def is_evidence(facet: Facet) -> bool:
@@ -88,9 +94,11 @@ def ask_of(requirements: Requirements, workspace: str, *, any_role: bool = False
         if name:
             facets[Facet(kind, fold(name))] = name
     tags = {Facet(Kind.TAG, fold(name)): name for name in requirements.tags}
+    had = [_name(facet, facets) for facet in facets if is_evidence(facet) and facet.kind is not Kind.SKILL]
     return Ask(
         facets=tuple(facets),
         shown={**facets, **tags},
+        had=f"has {', '.join(had)}" if had else "",
         tags=tuple(tags),
         skill=fold(requirements.skill),
         input_modes=requirements.input_modes,

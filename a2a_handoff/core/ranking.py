@@ -9,7 +9,7 @@ Not here: who may be asked at all (``matching``).
 from __future__ import annotations
 
 from a2a_handoff.core.agents import AgentView, Status
-from a2a_handoff.core.question import Ask, is_evidence
+from a2a_handoff.core.question import Ask
 from a2a_handoff.core.roster import Entry, Facet, Kind
 
 #: Compares as the order: smaller is better.
@@ -67,9 +67,8 @@ def standing(entry: Entry, view: AgentView, ask: Ask) -> tuple[str, ...]:
     tags = [ask.shown[tag] for tag in ask.tags if tag in entry.facets]
     if tags:
         reasons.append(f"has {'tag' if len(tags) == 1 else 'tags'} {', '.join(tags)}")
-    had = [ask.name(facet) for facet in ask.facets if is_evidence(facet) and facet.kind is not Kind.SKILL]
-    if had:
-        reasons.append(f"has {', '.join(had)}")
+    if ask.had:
+        reasons.append(ask.had)
     reasons.append(("idle", "online", "busy")[_leisure(view)])
     reasons.append(f"holds {view.in_flight}" if limit is None else f"holds {view.in_flight} of {limit}")
     if view.response_s is not None:

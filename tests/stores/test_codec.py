@@ -1,0 +1,103 @@
+"""Events, handoffs and agents survive the way to bytes and back."""
+
+from __future__ import annotations
+
+import types
+from enum import StrEnum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from a2a_handoff.core.agents import Agent
+from a2a_handoff.core.events import Event
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.stores.codec import (
+    decode_agent,
+    decode_event,
+    decode_handoff,
+    encode_agent,
+    encode_event,
+    encode_handoff,
+)
+from tests.support.builders import make_handoff, offered_event
+
+PLAIN: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(max_size=8),
+    bytes: st.binary(max_size=8),
+    bool: st.booleans(),
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False),
+    type(None): st.none(),
+}
+
+
+@cache
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type, as the annotations of the core have it."""
+    if kind in PLAIN:
+        return PLAIN[kind]
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*[values_of(arg) for arg in args])
+    if origin is tuple:
+        if args[-1] is Ellipsis:
+            return st.lists(values_of(args[0]), max_size=2).map(tuple)
+        return st.tuples(*[values_of(arg) for arg in args])
+    if origin is frozenset:
+        return st.frozensets(values_of(args[0]), max_size=2)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return st.sampled_from(list(kind))
+    return st.builds(kind, **{name: values_of(hint) for name, hint in get_type_hints(kind).items()})
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+def test_every_event_comes_back_equal(kind: type[Event]) -> None:
+    @settings(max_examples=20, deadline=None)
+    @given(values_of(kind))
+    def check(event: Any) -> None:
+        name, body = encode_event(event)
+        assert name == kind.__name__
+        assert decode_event(name, body) == event
+
+    check()
+
+
+@settings(max_examples=30, deadline=None)
+@given(values_of(Handoff))
+def test_every_handoff_comes_back_equal(handoff: Handoff) -> None:
+    assert decode_handoff(encode_handoff(handoff)) == handoff
+
+
+@settings(max_examples=30, deadline=None)
+@given(values_of(Agent))
+def test_every_agent_comes_back_equal(agent: Agent) -> None:
+    assert decode_agent(encode_agent(agent)) == agent
+
+
+def test_an_event_of_a_newer_version_is_refused_with_its_name() -> None:
+    with pytest.raises(StoreUnavailable, match=r"'HandoffTeleported'.*upgrade a2a-handoff"):
+        decode_event("HandoffTeleported", b"\x80")
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x80", b"\x81\xa2id\x07"])
+def test_bytes_that_are_no_snapshot_are_refused(body: bytes) -> None:
+    with pytest.raises(StoreUnavailable, match="Handoff cannot be read"):
+        decode_handoff(body)
+
+
+def test_a_field_that_was_added_later_takes_its_default_from_old_logs() -> None:
+    name, body = encode_event(offered_event())
+    fields = msgspec.msgpack.decode(body)
+    del fields["ack_due_at"]
+    old = msgspec.msgpack.encode(fields | {"once_known": 1})
+    assert decode_event(name, old) == msgspec.structs.replace(offered_event(), ack_due_at=0.0)
+
+
+def test_text_that_is_not_unicode_cannot_be_written() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        encode_handoff(make_handoff(sender="\ud800"))

@@ -181,20 +181,29 @@ class Registration:
 # --- names ---------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=8192)
+#: Longer names are compared all the same, but not kept: they are a stranger's.
+_KEPT_CHARS = 256
+
+
 def fold(name: str) -> str:
     """The form in which names are compared: ids, skills, capabilities, tags, domains, platforms.
 
     Two spellings are one name if they are canonical caseless matches (Unicode 3.13, D145), blanks
     around them aside. Nothing fuzzy: ``adhesif`` is another name than ``adhésif``.
     """
+    return _kept_fold(name) if len(name) <= _KEPT_CHARS else _fold(name)
+
+
+def _fold(name: str) -> str:
     name = name.strip()
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
-@lru_cache(maxsize=8192)
+_kept_fold = lru_cache(maxsize=8192)(_fold)
+
+
 def skeleton(name: str) -> str:
     """What is left of a name without accents, case and punctuation: only to *suggest* other names."""
     decomposed = unicodedata.normalize("NFKD", name).casefold()

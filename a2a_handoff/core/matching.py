@@ -50,8 +50,8 @@ PASSED_OVER_MAX = 50
 DEFAULT_RULE = "default"
 DEFAULT_WORKSPACE = "default"
 
-#: Of a message's text, the first words are looked at for a suggestion.
-_WORDS_MAX = 200
+#: Of a message's text, the first characters are looked at for a suggestion.
+_TEXT_MAX = 2_000
 _PUNCTUATION = ".,;:!?\"'()[]{}<>"
 
 
@@ -266,7 +266,8 @@ class _Resolver:
 
     def _suggest(self) -> None:
         """Agents that the text of the message names a skill of. Nobody is chosen for that."""
-        names = {fold(word.strip(_PUNCTUATION)) for word in self._q.text.split()[:_WORDS_MAX]}
+        words = self._q.text[:_TEXT_MAX].split()
+        names = {fold(word.strip(_PUNCTUATION)) for word in words}
         for name in sorted(names):
             for entry in self._some((Facet(Kind.SKILL, name), Facet(Kind.WORKSPACE, self._workspace))):
                 text = f"was not asked for; the message speaks of its skill {name}: name it in requirements"

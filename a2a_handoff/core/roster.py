@@ -13,7 +13,6 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -115,7 +114,6 @@ _MODE_WORDS = {
 }
 
 
-@lru_cache(maxsize=1024)
 def media_type(text: str) -> str:
     """A media type for comparison: lower case, without parameters (RFC 9110 section 8.3.1)."""
     essence = text.partition(";")[0].strip().lower()

@@ -72,8 +72,20 @@ async def register(name: str, card: Card, broker: str) -> None:
     print(f"{name}: no broker at {broker}", file=sys.stderr)
 
 
+def serve(name: str, port: int, broker: str, cards: Path) -> None:
+    """Serve one agent until the process is told to stop."""
+    card = at_port(read_card(cards, name), port)
+    uvicorn.run(
+        build(name, card, broker),
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=2,
+    )
+
+
 def main() -> None:
-    """Serve one agent until it is told to stop."""
+    """Read the command line and serve."""
     parser = argparse.ArgumentParser(prog="python -m a2a_handoff.demo.agent", description=__doc__)
     parser.add_argument("name", choices=sorted(BEHAVIOURS))
     parser.add_argument("--port", type=int, default=0, help="default: the port of the agent's card")
@@ -83,15 +95,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.leash:
         die_with_parent()
-    card = read_card(options.cards or cards_folder(), options.name)
-    port = options.port or port_of(card)
-    uvicorn.run(
-        build(options.name, at_port(card, port), options.broker),
-        host="127.0.0.1",
-        port=port,
-        log_level="warning",
-        timeout_graceful_shutdown=2,
-    )
+    cards = options.cards or cards_folder()
+    serve(options.name, options.port or port_of(read_card(cards, options.name)), options.broker, cards)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """No child of the demo outlives it.
 
 Duty: end this process when the one that started it is gone, however that one ended.
-Rule: the parent gives a pipe as standard input and writes nothing; the system closes the pipe when
-the parent ends, even by SIGKILL. Works without polling and on every system.
+Rule: the parent holds the one writing end of a pipe and writes nothing; the system closes it when the
+parent ends, even by SIGKILL. Works without polling.
 
 ``python -m a2a_handoff.demo.leash ARGUMENTS`` runs the command ``a2a-handoff ARGUMENTS`` like this.
 """
@@ -18,13 +18,13 @@ import threading
 _GRACE_S = 3.0
 
 
-def die_with_parent() -> None:
-    """Begin to watch standard input: at its end this process stops, in order if it can."""
-    threading.Thread(target=_watch, name="leash", daemon=True).start()
+def die_with_parent(pipe: int = 0) -> None:
+    """Begin to watch the reading end of a pipe: at its end this process stops, in order if it can."""
+    threading.Thread(target=_watch, args=(pipe,), name="leash", daemon=True).start()
 
 
-def _watch() -> None:
-    while os.read(0, 1024):
+def _watch(pipe: int) -> None:
+    while os.read(pipe, 1024):
         pass
     threading.Timer(_GRACE_S, os._exit, (1,)).start()
     os.kill(os.getpid(), signal.SIGTERM)

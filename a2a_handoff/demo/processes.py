@@ -2,13 +2,16 @@
 
 Duty: start them, wait until they answer, stop them.
 Rules: every child is on a leash (``leash``), so none outlives the runner, however that one ends. What
-a child writes goes to a file of its name, which is shown if it fails.
+a child writes goes to a file of its name, which is shown if it fails. The agents are forked from one
+process that has a2a-sdk imported already: importing it takes seconds, and six of them would queue for
+the processor.
 Not here: what is done with them (``scenes``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -16,11 +19,18 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx
+
+from a2a_handoff.demo.leash import die_with_parent
+
+_AGENT = "a2a_handoff.demo.agent"
+_LEASH = "a2a_handoff.demo.leash"
 
 _READY_WAIT_S = 40.0
 _POLL_S = 0.05
@@ -36,17 +46,41 @@ class Child:
     """One process, the address that says that it is ready, and where its words are."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | BaseProcess
     ready_url: str
     log: Path
 
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        if isinstance(self.process, BaseProcess):
+            return self.process.is_alive()
+        return self.process.poll() is None
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended within the time."""
+        if isinstance(self.process, BaseProcess):
+            self.process.join(timeout_s)
+            return not self.process.is_alive()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
 
 class Processes:
-    """The children, stopped in the reverse order at the end."""
+    """The children, stopped together at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._children: list[Child] = []
+        if sys.platform == "win32":
+            self._agents = multiprocessing.get_context("spawn")
+        else:
+            self._agents = multiprocessing.get_context("forkserver")
+            self._agents.set_forkserver_preload([_AGENT])
+        self._leash_end, self._leash = self._agents.Pipe(duplex=False)
 
     def __enter__(self) -> Self:
         return self
@@ -56,21 +90,30 @@ class Processes:
     ) -> None:
         self.stop()
 
-    def start(self, name: str, module: str, *args: str, ready_url: str, env: Mapping[str, str]) -> Child:
-        """Start ``python -m module args`` on a leash."""
-        log = self._folder / f"{name}.log"
+    def start_broker(self, url: str, env: Mapping[str, str]) -> None:
+        """Start ``a2a-handoff serve`` in this environment, away from any configuration file."""
+        log = self._folder / "broker.log"
         with log.open("wb") as words:
-            process = subprocess.Popen(  # noqa: S603  # our own module, no shell
-                [sys.executable, "-m", module, *args],
+            process = subprocess.Popen(  # noqa: S603 - our own module, no shell
+                [sys.executable, "-m", _LEASH, "serve"],
                 stdin=subprocess.PIPE,
                 stdout=words,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
-                start_new_session=True,  # Ctrl-C is for the runner, which stops them in order
+                env=dict(env),
+                cwd=self._folder,
+                start_new_session=True,  # Ctrl-C is for the runner, which stops the children in order
             )
-        child = Child(name, process, ready_url, log)
-        self._children.append(child)
-        return child
+        self._children.append(Child("broker", process, f"{url}/readyz", log))
+
+    def start_agent(self, name: str, port: int, broker: str, cards: Path) -> None:
+        """Start an agent, which registers with the broker."""
+        log = self._folder / f"{name}.log"
+        log.touch()
+        args = (name, port, broker, cards, log, self._leash_end)
+        process = self._agents.Process(target=_agent, args=args, name=name, daemon=True)
+        process.start()
+        ready_url = f"http://127.0.0.1:{port}/.well-known/agent-card.json"
+        self._children.append(Child(name, process, ready_url, log))
 
     async def ready(self) -> None:
         """Wait until every child answers.
@@ -84,7 +127,7 @@ class Processes:
 
     @staticmethod
     async def _answers(http: httpx.AsyncClient, child: Child, until: float) -> None:
-        while child.process.poll() is None and time.monotonic() < until:
+        while child.alive and time.monotonic() < until:
             try:
                 answer = await http.get(child.ready_url)
             except httpx.TransportError:
@@ -95,20 +138,37 @@ class Processes:
             await asyncio.sleep(_POLL_S)
         raise ChildFailed(f"{child.name} is not ready\n{_tail(child.log)}")
 
+    def words_of(self, name: str) -> str:
+        """The last lines that a child wrote."""
+        return "\n".join(_tail(child.log) for child in self._children if child.name == name)
+
     def stop(self) -> None:
         """Stop every child: first asked, then made to."""
         for child in reversed(self._children):
             child.process.terminate()
         until = time.monotonic() + _STOP_WAIT_S
         for child in self._children:
-            try:
-                child.process.wait(max(0.0, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            if not child.wait(max(0.0, until - time.monotonic())):
                 child.process.kill()
-                child.process.wait()
-            if child.process.stdin is not None:
+                child.wait(_STOP_WAIT_S)
+            if not isinstance(child.process, BaseProcess) and child.process.stdin is not None:
                 child.process.stdin.close()
         self._children.clear()
+        self._leash_end.close()
+        self._leash.close()
+
+
+def _agent(name: str, port: int, broker: str, cards: Path, log: Path, leash_end: Connection) -> None:
+    """What an agent's process runs."""
+    from a2a_handoff.demo.agent import serve  # noqa: PLC0415 - the runner itself does not need it
+
+    if hasattr(os, "setsid"):
+        os.setsid()  # as start_new_session
+    with log.open("ab") as words:
+        os.dup2(words.fileno(), 1)
+        os.dup2(words.fileno(), 2)
+    die_with_parent(leash_end.fileno())
+    serve(name, port, broker, cards)
 
 
 def free_port(wished: int = 0) -> int:

@@ -12,7 +12,11 @@ import contextlib
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
+
+import httpx
+from a2a.utils.errors import A2AError
 
 from a2a_handoff.demo.show import Show
 from a2a_handoff.kit.client import BrokerClient, Step
@@ -54,9 +58,8 @@ class Stage:
             async with contextlib.aclosing(self.broker.stream(text, package)) as steps:
                 async for step in steps:
                     self.steps.append(step)
-                    await self._tell_events()
-                    self._tell(step)
-            await self._tell_events()
+                    await self._tell()
+            await self._tell()
             self.chain = await self.broker.chain(self.correlation_id)
 
     def prove(self, happened: object, what: str) -> None:
@@ -93,21 +96,16 @@ class Stage:
         """The text of an artifact, put together of its chunks."""
         return "".join(step.text for step in self.steps if step.artifact_name == name)
 
-    def _tell(self, step: Step) -> None:
-        if step.artifact_id:
-            self.show.said(f"» {step.artifact_name}", step.text)
-        elif step.event:
-            return  # the tail of the log tells the same
-        elif not step.raw.get("task"):
-            self.show.said("»", step.text)
-
-    async def _tell_events(self) -> None:
-        """Show what the broker committed since the last look, of every handoff of the chain."""
+    async def _tell(self) -> None:
+        """Show what the broker committed since the last look, in that order, in the whole chain."""
+        news: list[dict[str, Any]] = []
         for handoff in (await self.broker.chain(self.correlation_id))["handoffs"]:
             handoff_id = str(handoff["handoff_id"])
-            for event in await self.broker.events(handoff_id, after=self._told.get(handoff_id, 0)):
-                self._told[handoff_id] = event["seq"]
-                self.show.event(event)
+            events = await self.broker.events(handoff_id, after=self._told.get(handoff_id, 0))
+            self._told[handoff_id] = self._told.get(handoff_id, 0) + len(events)
+            news.extend(events)
+        for event in sorted(news, key=itemgetter("position")):
+            self.show.event(event)
 
 
 # --- the scenes ----------------------------------------------------------------------------------
@@ -208,6 +206,26 @@ async def browser(stage: Stage) -> None:
     stage.prove(stage.state == "COMPLETED", "the task is completed")
 
 
-Scene = Callable[[Stage], Awaitable[None]]
+SCENES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
+    chain_of_three,
+    fallback,
+    loop_refused,
+    returned,
+    browser,
+)
 
-SCENES: tuple[Scene, ...] = (chain_of_three, fallback, loop_refused, returned, browser)
+
+async def play_all(url: str, show: Show) -> dict[str, str] | None:
+    """Play every scene. The first one's correlation and trace id, ``None`` if a step was missed."""
+    first: dict[str, str] = {}
+    async with BrokerClient(url, agent_id=SENDER) as broker:
+        stage = Stage(broker, show)
+        for scene in SCENES:
+            try:
+                await scene(stage)
+            except (Missed, TimeoutError, A2AError, httpx.HTTPError) as missed:
+                what = str(missed) or "its end, in time"
+                show.missed(f"scene {scene.__name__} did not show: {what}")
+                return None
+            first = first or {"correlation_id": stage.correlation_id, "trace_id": stage.chain["trace_id"]}
+    return first

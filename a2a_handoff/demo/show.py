@@ -17,6 +17,8 @@ from rich.tree import Tree
 
 Json = Mapping[str, Any]
 
+_WIDTH = 160
+
 _STYLES = {
     "requested": "cyan",
     "offered": "cyan",
@@ -38,6 +40,8 @@ class Show:
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
+        if not self.console.is_terminal:
+            self.console.width = _WIDTH  # a log file has no edge
         self._since = time.monotonic()
         self._number = 0
 
@@ -53,16 +57,14 @@ class Show:
         self._line("request", request, "bold")
 
     def event(self, event: Json) -> None:
-        """An event of the log, if it is one to be told."""
-        told = _tell(str(event["type"]).rpartition(".")[2], event["data"])
+        """An event of the log: what was said with it, and what it means, if that is to be told."""
+        data: dict[str, Any] = event["data"]
+        for output in data.get("outputs", ()):
+            self._said(output["body"])
+        told = _tell(str(event["type"]).rpartition(".")[2], data)
         if told is not None:
             word, text = told
             self._line(word, text, _STYLES.get(word, ""))
-
-    def said(self, what: str, text: str) -> None:
-        """Words or a piece of an artifact, as the caller gets them."""
-        if text.strip():
-            self._line(what, " / ".join(text.strip().splitlines()), "dim")
 
     def proven(self, text: str) -> None:
         """Something that the demo checked."""
@@ -83,9 +85,17 @@ class Show:
             nodes[handoff["handoff_id"]] = parent.add(_node(handoff, start))
             for attempt in handoff["attempts"]:
                 if attempt["outcome"]:
-                    why = escape(f"{attempt['agent_id']}: {attempt['outcome']}, {attempt['detail']}")
+                    why = escape(
+                        f"{attempt['agent_id']}: {attempt['outcome']}, {attempt['detail'].partition('. ')[0]}"
+                    )
                     nodes[handoff["handoff_id"]].add(f"[yellow]{why}[/yellow]")
         self.console.print(root)
+
+    def _said(self, body: Json) -> None:
+        """Words, or a piece of an artifact."""
+        text = _text(body)
+        if text.strip():
+            self._line(str(body.get("name") or "says"), " / ".join(text.strip().splitlines()), "dim")
 
     def _line(self, word: str, text: str, style: str) -> None:
         at = f"{time.monotonic() - self._since:6.2f}s"
@@ -102,7 +112,7 @@ def _tell(name: str, data: Json) -> tuple[str, str] | None:
         case "handoff_offered":
             return "offered", f"to {agent} (attempt {data['attempt']})"
         case "redelivery_scheduled":
-            return "again", f"{data['outcome']}: {data['detail']}"
+            return "again", f"{data['detail']}: asked once more"
         case "attempt_ended" if data["outcome"] == "target_rejected":
             return "declined", f"{agent}: {data['detail']}"
         case "attempt_ended" if data["outcome"] in ("target_unavailable", "timeout"):
@@ -113,27 +123,30 @@ def _tell(name: str, data: Json) -> tuple[str, str] | None:
             return "hands on", "the next hop is requested; until its ACK nobody lets go"
         case "handed_off":
             return "handed off", "the next hop carries the task"
-        case "handoff_returned":
+        case "handoff_returned" if not data["by_child"]:
             return "returned", f"to the sender: {data['outcome']}, {data['detail']}"
         case "handoff_failed" | "handoff_expired":
             return name.removeprefix("handoff_"), str(data["detail"])
         case "handoff_completed" if not data["by_child"]:
-            return "done", "completed"
+            return "done", _text(data["message"] or {})
         case _:
             return None
 
 
+def _text(body: Json) -> str:
+    parts: list[Json] = body.get("parts", [])
+    return "".join(str(part.get("text", "")) for part in parts)
+
+
 def _node(handoff: Json, start: float) -> str:
     agent = handoff["assigned_to"] or "nobody"
-    asked = _at(handoff["created_at"]) - start
-    times = f"asked {asked * 1000:.0f} ms"
-    if handoff["accepted_at"]:
-        ack = _at(handoff["accepted_at"]) - _at(handoff["created_at"])
-        times += f", ready after {ack * 1000:.0f} ms"
-    if handoff["ended_at"]:
-        times += f", over at {(_at(handoff['ended_at']) - start) * 1000:.0f} ms"
-    hop = f"hop {handoff['hop_count']}"
-    return f"[bold]{escape(agent)}[/bold]  {hop}, {escape(handoff['state'])}  [dim]{times}[/dim]"
+    hop = f"hop {handoff['hop_count']}" if handoff["hop_count"] else "no hop"
+    times = [
+        f"{word} {(_at(handoff[name]) - start) * 1000:.0f}"
+        for word, name in (("asked", "created_at"), ("ready", "accepted_at"), ("over", "ended_at"))
+        if handoff[name]
+    ]
+    return f"[bold]{escape(agent)}[/bold] {hop}, {escape(handoff['state'])} [dim]{', '.join(times)} ms[/dim]"
 
 
 def _at(text: str) -> float:

@@ -3,7 +3,7 @@
 Duty: the facts of an answered request, its span, its measurements; and the middleware of
 OpenTelemetry, set up so that it notes the same facts for the routes that are not hot.
 Rules: route templates, never paths; no query, no header, no address; one span per request, however many
-chunks it has. Probes, and polls that found nothing and that nobody traces, make no span.
+chunks it has. Probes make no span, nor do empty polls and heartbeats that nobody traces.
 Not here: the server span of a request that created a handoff: it follows from the log (``core.spans``).
 """
 
@@ -36,7 +36,10 @@ LEFT = "client_disconnect"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+#: What agents say every few seconds.
+_ROUTINE = frozenset({"/api/agents/{agent_id}/heartbeat"})
 _NO_CONTENT = 204
+_BAD_REQUEST = 400
 _SERVER_ERROR = 500
 _OUTCOME = "handoff.request.outcome"
 _COMMITTED = "handoff.request.committed"
@@ -107,7 +110,7 @@ def span_of_served(
         )
         if not keeps(trace_id, ratio):
             return None
-    if not parent_id and served.status == _NO_CONTENT:
+    if not parent_id and _is_routine(served):
         return None
     method = _method(served.method)
     attributes = server_attributes(
@@ -136,6 +139,12 @@ def span_of_served(
         attributes=attributes,
         failed=failed,
     )
+
+
+def _is_routine(served: Served) -> bool:
+    """A poll that found nothing, or a sign of life: each would be a trace of its own, for ever."""
+    found_nothing = served.method == "GET" and served.status == _NO_CONTENT
+    return found_nothing or (served.route in _ROUTINE and served.status < _BAD_REQUEST)
 
 
 def _method(method: str) -> str:

@@ -41,6 +41,9 @@ def asks_for_help(b: Broker, target: str, seen: list[Any]) -> Any:
     """Streams *working*, delegates to ``target`` without a word about traces, and completes."""
 
     async def script(agent: Agent, call: Call) -> Answer:
+        if "handoff_id" not in call.ours:  # told how the helper fared; it knows that from its own call
+            return {"task": agent.tasks[call.message["taskId"]]}
+
         async def events() -> AsyncIterator[dict[str, Any]]:
             task = agent.task("WORKING")
             yield {"task": task}

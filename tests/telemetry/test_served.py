@@ -31,6 +31,10 @@ async def broken(_request):
     raise RuntimeError("secret detail")
 
 
+async def task_of_none(_request):
+    return JSONResponse({})
+
+
 async def nothing(_request):
     return Response(status_code=204)
 
@@ -65,6 +69,7 @@ def an_app() -> Starlette:
             Route("/api/tasks/{id}", task),
             Route("/api/broken", broken),
             Route("/api/handoffs/watch", nothing),
+            Route("/api/agents/{agent_id}/heartbeat", task_of_none, methods=["POST"]),
             Route("/readyz", lambda _r: PlainTextResponse("ok")),
             Mount("/agents", routes=[Route("/{id}/card", task)]),
             Route("/five-thousand", five_thousand),
@@ -229,8 +234,9 @@ def test_c060_polls_that_find_nothing_and_probes_start_no_traces_and_are_counted
     for _ in range(20):
         ask(app, "/api/handoffs/watch")
         ask(app, "/readyz")
+        ask(app, "/api/agents/b/heartbeat", method="POST")
     assert spans(receiver, exporting) == []
-    assert total(exporting, "http_server_request_duration_seconds_count") == 40
+    assert total(exporting, "http_server_request_duration_seconds_count") == 60
     ask(app, "/api/handoffs/watch", headers=traced())
     assert len(spans(receiver, exporting)) == 1
 

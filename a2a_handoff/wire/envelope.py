@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -51,8 +50,7 @@ _method = msgspec.json.Decoder(str)
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """An opened envelope.
 
     ``id`` is the request id as written, ``null`` for a notification. A notification would change

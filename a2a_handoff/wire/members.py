@@ -32,6 +32,11 @@ _instant = msgspec.json.Decoder(Instant)
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
+def id_fault(value: str | None) -> str:
+    """Why ``value`` cannot be an id; empty if it can, or if there is none."""
+    return name_fault(value, chars_max=ID_CHARS_MAX) if value else ""
+
+
 class Members:
     """The members of the object at ``path``. Faults go to the shared list ``faults``."""
 
@@ -65,8 +70,8 @@ class Members:
     def id(self, name: str, *, required: bool = False) -> str:
         """An id: any text of one line, at most ``ID_CHARS_MAX`` characters."""
         value = self.text(name, required=required)
-        fault = name_fault(value, chars_max=ID_CHARS_MAX)
-        if fault and not is_blank(value):
+        fault = id_fault(value)
+        if fault and not (required and is_blank(value)):
             self.fault(name, fault)
         return value
 

@@ -3,9 +3,10 @@
 Duty: read and check the params of an operation.
 Rules: the generations differ in tables, not in code paths. Every fault is named at its place, in the
 caller's own names; wrong types are never coerced (``"false"`` is not false). A null is an unset field,
-an unknown field is ignored. What is passed on (messages, metadata) stays byte for byte.
+an unknown field is ignored. What is passed on (messages, metadata) stays byte for byte. Params are
+structs, because every request pays for them.
 Sources: A2A 1.0 sections 3.1, 3.2, 3.6 and 9.4; the 0.3 schema; ``a2a.json`` of 0.1.
-Not here: the envelope, which method it is (``methods``), converting messages (``shapes``), the handoff
+Not here: the envelope, which method it is (``methods``), the message itself (``messages``), the handoff
 context in the metadata (``context``), who may do it.
 """
 
@@ -15,7 +16,6 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
@@ -28,8 +28,9 @@ from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire.envelope import NO_ID, Call, open_envelope, open_object
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import ID_CHARS_MAX, Members
+from a2a_handoff.wire.messages import read_message
 from a2a_handoff.wire.methods import METHODS, SHARED_METHODS, Operation, negotiate, resolve
-from a2a_handoff.wire.shapes import STATES, content_id, fields_of, message_faults, message_in, pack, push_in
+from a2a_handoff.wire.shapes import STATES, fields_of, pack, push_in
 
 __all__ = [
     "METHODS",
@@ -63,7 +64,6 @@ PAGE_TOKEN_BYTES_MAX: Final = 1_024
 TEXT_CHARS_MAX: Final = 4_000
 
 _V1_0, _V0_3, _V0_1 = Generation.V1_0, Generation.V0_3, Generation.V0_1
-_NULL: Final = Raw(b"null")
 
 #: Where the id of the task and that of the configuration stand in params about push configurations.
 _PUSH_NAMES: Final[Mapping[Generation, tuple[str, str]]] = MappingProxyType(
@@ -81,8 +81,7 @@ _QUERY_FLAGS: Final = frozenset({"includeArtifacts"})
 # --- what is asked for ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendParams:
+class SendParams(msgspec.Struct, frozen=True, kw_only=True):
     """A message. ``message`` is A2A 1.0 JSON, whatever generation it came in.
 
     ``metadata`` and ``message_metadata`` are those of the request and of the message, member by member
@@ -99,8 +98,8 @@ class SendParams:
     alias: str = ""
     text: str = ""
     input_modes: tuple[str, ...] = ()
-    metadata: Mapping[str, Raw] = field(default_factory=dict[str, Raw])
-    message_metadata: Mapping[str, Raw] = field(default_factory=dict[str, Raw])
+    metadata: Mapping[str, Raw] = msgspec.field(default_factory=dict[str, Raw])
+    message_metadata: Mapping[str, Raw] = msgspec.field(default_factory=dict[str, Raw])
     request_metadata: bytes = b""
     extensions: tuple[str, ...] = ()
     reference_task_ids: tuple[str, ...] = ()
@@ -111,8 +110,7 @@ class SendParams:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GetParams:
+class GetParams(msgspec.Struct, frozen=True, kw_only=True):
     """One task. ``history_length`` is ``None`` if nothing was said of it."""
 
     task_id: str
@@ -120,8 +118,7 @@ class GetParams:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListParams:
+class ListParams(msgspec.Struct, frozen=True, kw_only=True):
     """A page of tasks. ``before`` is the cursor of the page token, ``updated_after`` epoch seconds."""
 
     page_size: int = PAGE_SIZE_DEFAULT
@@ -134,8 +131,7 @@ class ListParams:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelParams:
+class CancelParams(msgspec.Struct, frozen=True, kw_only=True):
     """Stop a task. ``metadata`` is the request's, as written, or empty."""
 
     task_id: str
@@ -143,16 +139,14 @@ class CancelParams:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribeParams:
+class SubscribeParams(msgspec.Struct, frozen=True, kw_only=True):
     """Follow a task."""
 
     task_id: str
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushParams:
+class PushParams(msgspec.Struct, frozen=True, kw_only=True):
     """Set, get, list or delete push configurations of a task.
 
     ``config`` is a 1.0 configuration, when one is set. An empty ``config_id`` asks for the first.
@@ -164,8 +158,7 @@ class PushParams:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CardParams:
+class CardParams(msgspec.Struct, frozen=True, kw_only=True):
     """The extended card."""
 
     tenant: str = ""
@@ -174,8 +167,7 @@ class CardParams:
 Params = SendParams | GetParams | ListParams | CancelParams | SubscribeParams | PushParams | CardParams
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A request of any generation.
 
     ``shared``: the method is one of both older generations, so a task id that its client made means
@@ -268,79 +260,35 @@ def page_token(cursor: tuple[float, str] | None) -> str:
 # --- readers -------------------------------------------------------------------------------------
 
 
-class _Part(msgspec.Struct):
-    """As much of a part as routing needs."""
-
-    text: str | None = None
-    raw: str | None = None
-    url: str | None = None
-    mediaType: str | None = None  # noqa: N815 - the wire's name
-
-
-_parts = msgspec.json.Decoder(list[_Part])
 _cursor = msgspec.json.Decoder(tuple[float, str])
 
 
 def _send(fields: Members, generation: Generation, _params: bytes) -> SendParams:
     first = generation is _V0_1
     alias = fields.id("id", required=True) if first else ""
+    session = fields.id("sessionId") if first else ""
     settings = fields if first else (fields.child("configuration") or Members({}, "", []))
     metadata = fields.object("metadata")
-    message = _message(fields, alias, generation)
-    inner = fields_of(message) if message else {}
-    said = Members(inner, "message", fields.faults)
-    text, modes = _content(inner)
+    written, message = read_message(fields, alias, generation)
     return SendParams(
-        message=message,
-        message_id=said.id("messageId"),
-        task_id="" if first else said.id("taskId"),
-        context_id=fields.id("sessionId") if first else said.id("contextId"),
+        message=written,
+        message_id=message.messageId or "",
+        task_id="" if first else message.taskId or "",
+        context_id=session if first else message.contextId or "",
         alias=alias,
-        text=text,
-        input_modes=modes,
-        metadata=members_of(metadata) or {},
-        message_metadata=members_of(inner.get("metadata", _NULL)) or {},
+        text=message.text[:TEXT_CHARS_MAX],
+        input_modes=message.modes,
+        metadata=(members_of(metadata) or {}) if metadata else {},
+        message_metadata=message.metadata_members,
         request_metadata=metadata,
-        extensions=said.texts("extensions"),
-        reference_task_ids=said.texts("referenceTaskIds"),
+        extensions=message.extensions or (),
+        reference_task_ids=message.referenceTaskIds or (),
         accepted_output_modes=settings.texts("acceptedOutputModes"),
         history_length=settings.count("historyLength", 0, COUNT_MAX),
         return_immediately=_returns_at_once(settings, generation),
         push=_nested_push(settings, _PUSH_MEMBERS[generation], generation),
         tenant=_tenant(fields, generation),
     )
-
-
-def _message(fields: Members, alias: str, generation: Generation) -> bytes:
-    """The message as 1.0, or empty if there is none to speak of."""
-    written = fields.raw("message")
-    if not written.startswith(b"{"):
-        fields.fault("message", "must be an object" if written else "is required")
-        return b""
-    made = content_id(written, alias) if generation is _V0_1 else ""
-    message = message_in(written, generation, message_id=made)
-    for fault in message_faults(message, generation):
-        fields.fault(f"message.{fault.field}", fault.description)
-    return message
-
-
-def _content(message: Mapping[str, Raw]) -> tuple[str, tuple[str, ...]]:
-    """The beginning of the text, and the media types of the parts."""
-    try:
-        parts = _parts.decode(message["parts"])
-    except (KeyError, msgspec.DecodeError):
-        return "", ()
-    texts: list[str] = []
-    modes: dict[str, None] = {}
-    for part in parts:
-        if part.text is not None:
-            texts.append(part.text)
-            modes[part.mediaType or "text/plain"] = None
-        elif part.mediaType:
-            modes[part.mediaType] = None
-        elif part.raw is None and part.url is None:
-            modes["application/json"] = None
-    return "\n".join(texts)[:TEXT_CHARS_MAX], tuple(modes)
 
 
 def _returns_at_once(settings: Members, generation: Generation) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.text import name_fault
 from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire.envelope import EnvelopeError, open_envelope
 from a2a_handoff.wire.fields import FAULTS_MAX
@@ -35,6 +36,7 @@ from a2a_handoff.wire.requests import (
     read,
     read_params,
 )
+from a2a_handoff.wire.shapes import message_faults
 
 V1_0, V0_3, V0_1 = Generation.V1_0, Generation.V0_3, Generation.V0_1
 
@@ -687,3 +689,40 @@ def test_nothing_but_a_handoff_error_comes_out_of_any_params(
         return
     if isinstance(asked.params, SendParams):
         ParseDict(json.loads(asked.params.message), v10.Message(), ignore_unknown_fields=True)
+
+
+@given(
+    _message.filter(bool)
+    | st.fixed_dictionaries(
+        {"messageId": st.text(max_size=3), "role": st.just("ROLE_USER"), "parts": st.just([{"text": "x"}])},
+        optional={"contextId": _json, "metadata": _json, "extensions": _json, "referenceTaskIds": _json},
+    )
+    | st.fixed_dictionaries(
+        {"messageId": st.just("m"), "role": st.just("ROLE_USER")},
+        optional={
+            "parts": st.lists(
+                st.dictionaries(
+                    st.sampled_from(["text", "raw", "url", "data", "metadata", "filename", "mediaType"]),
+                    _json,
+                ),
+                max_size=2,
+            )
+        },
+    )
+)
+def test_a_message_is_refused_exactly_if_a_fault_of_it_can_be_named(message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
+    faults = {f"message.{fault.field}" for fault in message_faults(body)}
+    for name in ("messageId", "contextId", "taskId"):
+        value = message.get(name)
+        if isinstance(value, str) and name_fault(value, chars_max=ID_CHARS_MAX):
+            faults.add(f"message.{name}")
+    assert _named_faults(b'{"message":%b}' % body) == faults
+
+
+def _named_faults(params: bytes) -> set[str]:
+    try:
+        read_params(Operation.SEND, V1_0, params)
+    except HandoffError as error:
+        return {fault.field for fault in error.violations}
+    return set()

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import errno
 import logging
+import signal
 import socket
 import sys
+from collections.abc import Generator
 from urllib.parse import unquote
 
 import uvicorn
@@ -65,6 +67,7 @@ class Application:
         self.store = open_store(settings.store)
         self.notifier = LocalNotifier()
         self.telemetry = Telemetry(settings, known_agent=self._is_registered, queue=self._read_queue)
+        self._counter = BpeCounter()
         policy = OutboundPolicy(allow_private=settings.private_addresses)
         self.registry = Registry(
             store=self.store,
@@ -93,7 +96,7 @@ class Application:
                 store=self.store,
                 registry=self.registry,
                 clock=self.clock,
-                counter=BpeCounter(),
+                counter=self._counter,
                 settings=settings,
             ),
             registry=self.registry,
@@ -133,7 +136,8 @@ class Application:
         """
         self.url = self.settings.public_url or url
         await self.store.open()
-        await self.registry.load(self.settings.cards)
+        await self.registry.load(self.settings.cards, tenant=self.settings.default_tenant)
+        await asyncio.to_thread(self._counter.load)
         await self._replay_spans()
         self.dispatcher.start()
         self._chores = [
@@ -349,6 +353,21 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._application = application
         self._url = url
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop gracefully at the first signal, at once at the second; the exit code is ours.
+
+        uvicorn's own raises the signal again when it is done, and the process would end by it.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -6,7 +6,6 @@ put its own in.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 
@@ -39,7 +38,7 @@ class SystemClock:
             self._sequence += 1
             if self._sequence > 0xFFF:
                 self._last_ms, self._sequence = self._last_ms + 1, 0
-        tail = int.from_bytes(os.urandom(8)) & 0x3FFF_FFFF_FFFF_FFFF
+        tail = random.getrandbits(62)
         value = (self._last_ms << 80) | (0x7 << 76) | (self._sequence << 64) | (0b10 << 62) | tail
         digits = f"{value:032x}"
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -181,7 +181,7 @@ class Dispatcher:
         """One piece of work, to the end. Nothing that it meets may stop the others."""
         key = work.key
         try:
-            handoff = await self._broker.journal.load(key.handoff_id)
+            handoff = await self._broker.journal.recall(key.handoff_id)
             await self._handlers[key.kind](work, handoff)
         except HandoffError as error:
             if error.code is Code.UNAVAILABLE:

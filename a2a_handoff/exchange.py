@@ -266,7 +266,8 @@ class _Talk:
         means = self.exchange.broker.means(self.handoff)
         attempt = self.attempt
         for update in batch:
-            fresh = await self._only_new(update) if update.snapshot else update
+            known = update.snapshot and self.attempt.acked_at is not None
+            fresh = await self._only_new(update) if known else update
             verdict = interpret(
                 self.handoff, attempt, fresh, sent=sent, means=means, now=self.exchange.clock.now()
             )

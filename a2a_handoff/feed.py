@@ -1,14 +1,16 @@
 """The newest events of the handoffs that are under way, kept at hand.
 
-Duty: spare streams and waiting callers a read of the store for what was committed a moment ago.
+Duty: spare streams, waiting callers and the dispatcher a read of the store for what was committed a
+moment ago, here.
 Rules: bounded; only a cache: whoever falls behind it reads the store from its cursor on.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import Recorded
 
 
@@ -19,9 +21,10 @@ class Feed:
         self._handoffs = handoffs
         self._events = events_per_handoff
         self._logs: OrderedDict[str, deque[Recorded]] = OrderedDict()
+        self._states: OrderedDict[str, Handoff] = OrderedDict()
 
-    def add(self, recorded: Sequence[Recorded]) -> None:
-        """Take in what was committed. A gap to what is kept drops the older part."""
+    def add(self, recorded: Sequence[Recorded], states: Iterable[Handoff]) -> None:
+        """Take in what was committed, and the states after it. A gap to what is kept drops the older part."""
         for item in recorded:
             log = self._logs.get(item.handoff_id)
             if log is None:
@@ -30,8 +33,17 @@ class Feed:
                 log.clear()
             log.append(item)
             self._logs.move_to_end(item.handoff_id)
+        for handoff in states:
+            self._states[handoff.id] = handoff
+            self._states.move_to_end(handoff.id)
         while len(self._logs) > self._handoffs:
             self._logs.popitem(last=False)
+        while len(self._states) > self._handoffs:
+            self._states.popitem(last=False)
+
+    def state(self, handoff_id: str) -> Handoff | None:
+        """The state after the newest commit of this process; another replica may have gone on since."""
+        return self._states.get(handoff_id)
 
     def after(self, handoff_id: str, seq: int) -> list[Recorded] | None:
         """The events after ``seq``, or ``None`` if the feed does not reach back that far."""
@@ -43,3 +55,4 @@ class Feed:
     def forget(self, handoff_id: str) -> None:
         """Drop a handoff whose log is owned by another writer now."""
         self._logs.pop(handoff_id, None)
+        self._states.pop(handoff_id, None)

@@ -330,7 +330,6 @@ class Desk:
             count=self.counter.count,
             limit=self.settings.token_budget,
             overflow=package.options.context_overflow,
-            profile=package.options.context_profile,
             earlier=lineage.dropped,
             tokenizer=self.counter.name,
         )

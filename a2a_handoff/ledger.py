@@ -10,7 +10,6 @@ Not here: what is decided (``core.machine``), which work is done (``dispatcher``
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -19,7 +18,7 @@ from a2a_handoff.core.actions import actions_for
 from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Event, State
+from a2a_handoff.core.events import Command, Event
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.feed import Feed
@@ -43,7 +42,6 @@ from a2a_handoff.registry import Registry
 #: Wakes those who follow the whole log.
 LOG_TOPIC = "log"
 
-_CACHED = 16_384
 _CONFLICTS = 50
 
 
@@ -74,7 +72,6 @@ class Ledger:
         self._recorder = recorder
         self._clock = clock
         self._feed = feed
-        self._known: OrderedDict[str, Handoff] = OrderedDict()
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         self.on_work: Callable[[Sequence[Work]], None] = lambda _works: None
         """Set by the dispatcher: takes the work that a commit claimed."""
@@ -123,7 +120,7 @@ class Ledger:
                 return await self._commit(commit, befores)
             except VersionConflict:
                 if request.parent is not None:
-                    self._known.pop(request.parent.handoff_id, None)
+                    self._feed.forget(request.parent.handoff_id)
         raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
 
     async def change(self, handoff_id: str, decide: Decide, *, settled: tuple[WorkKey, ...] = ()) -> Handoff:
@@ -143,7 +140,6 @@ class Ledger:
                 try:
                     return await self._commit_change(before, steps, settled, now)
                 except VersionConflict:
-                    self._known.pop(handoff_id, None)
                     self._feed.forget(handoff_id)
         raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
 
@@ -181,7 +177,7 @@ class Ledger:
             try:
                 return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), [*befores])
             except VersionConflict:
-                self._known.pop(parent_ref.handoff_id, None)
+                self._feed.forget(parent_ref.handoff_id)
                 raise
 
     @staticmethod
@@ -208,10 +204,9 @@ class Ledger:
         return commit.writes[0].handoff
 
     def _tell(self, commit: Commit, committed: Committed, befores: Sequence[Handoff | None]) -> None:
-        self._feed.add(committed.recorded)
+        self._feed.add(committed.recorded, [write.handoff for write in commit.writes])
         for before, write in zip(befores, commit.writes, strict=True):
             after = write.handoff
-            self._remember(after)
             self._recorder.record(
                 Change(
                     before=before,
@@ -251,28 +246,15 @@ class Ledger:
             ):
                 last = h.attempt
                 if last is not None and last.outcome is None:
-                    failed = h.outcome if h.state is State.FAILED else None
-                    self._registry.note_ended(h.tenant, last.agent_id, failed)
+                    self._registry.note_ended(h.tenant, last.agent_id, h.outcome)
             case _:
                 pass
 
     async def _current(self, handoff_id: str) -> Handoff:
-        known = self._known.get(handoff_id)
-        if known is not None:
-            return known
-        handoff = await self.store.load_handoff(handoff_id)
+        handoff = self._feed.state(handoff_id) or await self.store.load_handoff(handoff_id)
         if handoff is None:
             raise HandoffError(Code.TASK_NOT_FOUND)
         return handoff
-
-    def _remember(self, handoff: Handoff) -> None:
-        if handoff.state.terminal:
-            self._known.pop(handoff.id, None)
-            return
-        self._known[handoff.id] = handoff
-        self._known.move_to_end(handoff.id)
-        while len(self._known) > _CACHED:
-            self._known.popitem(last=False)
 
     @asynccontextmanager
     async def _lock(self, handoff_id: str) -> AsyncGenerator[None]:

@@ -313,7 +313,7 @@ def _give_up(h: Handoff, now: float, means: ev.Means | None, outcome: Outcome) -
     """A supervisor if there is one (once per chain), else back to the sender."""
     tried = {attempt.agent_id for attempt in h.attempts}
     supervisors = [s for s in (means.supervisors if means else ()) if s.agent_id not in (*tried, *h.path)]
-    detail = f"{len(tried)} of {len(h.candidates)} candidates were asked; none took it"
+    detail = f"{len(tried)} agent{' was' if len(tried) == 1 else 's were'} asked; none took it"
     if means is not None and supervisors and not h.escalated:
         escalated = ev.HandoffEscalated(at=now, outcome=outcome, detail=detail)
         return (escalated, _offer(evolve(h, escalated), supervisors[0], now, means))

@@ -18,8 +18,15 @@ from msgspec import Raw
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent
-from a2a_handoff.core.budget import Count, fit
-from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI, HandoffContext, Overflow
+from a2a_handoff.core.budget import Count, Fit, fit
+from a2a_handoff.core.context import (
+    CONTEXT_KEY,
+    EXTENSION_URI,
+    TOKEN_BUDGET,
+    HandoffContext,
+    Overflow,
+    Profile,
+)
 from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Command, Output, OutputKind
 from a2a_handoff.core.handoff import Attempt, Handoff
@@ -33,8 +40,11 @@ from a2a_handoff.wire.fields import members_of
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def delivered_context(event: ev.HandoffRequested, agent: Agent, count: Count) -> HandoffContext:
-    """The context as this target gets it: itself on the path, one hop deeper, within its own limit."""
+def fitted_context(event: ev.HandoffRequested, agent: Agent, count: Count) -> Fit:
+    """The context as this target gets it: itself on the path, one hop deeper, within its own limit.
+
+    The sender's profile is applied here and not to what is stored, so that the chain keeps everything.
+    """
     context = event.package.context
     context = replace(
         context,
@@ -42,9 +52,43 @@ def delivered_context(event: ev.HandoffRequested, agent: Agent, count: Count) ->
         hop_count=context.hop_count + 1,
         handoff_chain=(*context.handoff_chain, agent.agent_id),
     )
-    if agent.token_budget is None:
-        return context
-    return fit(context, count=count, limit=agent.token_budget, overflow=Overflow.TRIM).context
+    profile = event.package.options.context_profile
+    if agent.token_budget is None and profile is Profile.RICH:
+        return Fit(context=context, dropped=event.package.dropped)
+    return fit(
+        context,
+        count=count,
+        limit=TOKEN_BUDGET if agent.token_budget is None else agent.token_budget,
+        overflow=Overflow.TRIM,
+        profile=profile,
+        earlier=event.package.dropped,
+    )
+
+
+def delivered_context(event: ev.HandoffRequested, agent: Agent, count: Count) -> HandoffContext:
+    """What a target was given, to compare with what it passes on."""
+    return fitted_context(event, agent, count).context
+
+
+def _package_json(
+    event: ev.HandoffRequested,
+    h: Handoff,
+    attempt: Attempt,
+    fitted: Fit,
+    *,
+    ack_wait_s: float | None = None,
+) -> bytes:
+    stamp = Stamp(
+        handoff_id=h.id,
+        offer_id=attempt.offer_id,
+        attempt=attempt.number,
+        ack_wait_s=ack_wait_s,
+        traceparent=traceparent_of(h, attempt),
+        deadline_at=h.deadline_at,
+        dropped=fitted.dropped,
+        warnings=fitted.warnings,
+    )
+    return write_context(event.package, stamp, fitted.context)
 
 
 def snapshot_json(event: ev.HandoffRequested) -> bytes:
@@ -64,25 +108,13 @@ def task_delivery(
     event: ev.HandoffRequested, h: Handoff, attempt: Attempt, agent: Agent, count: Count
 ) -> Delivery:
     """The task itself, with the context package in the two places where agents look for it."""
-    context = delivered_context(event, agent, count)
-    traceparent = traceparent_of(h, attempt)
-    package = write_context(
-        event.package,
-        Stamp(
-            handoff_id=h.id,
-            offer_id=attempt.offer_id,
-            attempt=attempt.number,
-            traceparent=traceparent,
-            deadline_at=h.deadline_at,
-        ),
-        context,
-    )
+    package = _package_json(event, h, attempt, fitted_context(event, agent, count))
     return Delivery(
         message=_with_extension(event.message, package),
         metadata=_with_member(event.request_metadata, CONTEXT_KEY, package),
         extensions=_extensions(event.extensions),
         accepted_output_modes=event.accepted_output_modes,
-        traceparent=traceparent,
+        traceparent=traceparent_of(h, attempt),
         tracestate=h.trace.tracestate,
     )
 
@@ -91,26 +123,15 @@ def offer_delivery(
     event: ev.HandoffRequested, h: Handoff, attempt: Attempt, agent: Agent, count: Count, *, message_id: str
 ) -> Delivery:
     """The question whether the agent is ready; no work may start from it."""
-    context = delivered_context(event, agent, count)
-    package = write_context(
-        event.package,
-        Stamp(
-            handoff_id=h.id,
-            offer_id=attempt.offer_id,
-            attempt=attempt.number,
-            ack_wait_s=h.policy.ack_wait_s,
-            traceparent=traceparent_of(h, attempt),
-            deadline_at=h.deadline_at,
-        ),
-        context,
-    )
+    fitted = fitted_context(event, agent, count)
+    package = _package_json(event, h, attempt, fitted, ack_wait_s=h.policy.ack_wait_s)
     return _note(
         h,
         attempt,
         message_id=message_id,
         member="offer",
         body=Raw(package),
-        text=f"Handoff offer: {context.user_intent}",
+        text=f"Handoff offer: {fitted.context.user_intent}",
     )
 
 

@@ -180,7 +180,11 @@ class Exchange:
         self._lane: _Lane | None = None
         self._request: StreamRequest | None = None
         self._response: Response | None = None
-        self._timer: asyncio.Timeout | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Task[object] | None = None
+        self._deadline: float | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._expired = False
         self._aborted = False
 
     async def __aenter__(self) -> Self:
@@ -204,6 +208,8 @@ class Exchange:
             if self._request is not None:
                 await self._request.__aexit__(None, None, None)
         finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
             if self._lane is not None:
                 self._http.leave(self, self._lane)
 
@@ -223,22 +229,21 @@ class Exchange:
     async def read(self, *, limit: int, wait_s: float | None) -> bytes:
         """The whole body, within ``wait_s``. More than ``limit`` bytes are an invalid response."""
         length = self.header("content-length")
-        if length.isdecimal() and int(length) > limit:
+        whole = int(length) if length.isdecimal() else None
+        if whole is not None and whole > limit:
             raise _too_large(limit)
+        until = None if wait_s is None else self._loop.time() + wait_s
         pieces: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(wait_s):
-                while True:
-                    piece = await self._piece(limit + 1 - size)
-                    if piece is None:
-                        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > limit:
-                        raise _too_large(limit)
-        except TimeoutError:
-            raise _silent() from None
+        while size != whole:
+            piece = await self._piece(limit + 1 - size, until)
+            if piece is None:
+                break
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def chunk(self, *, wait_s: float | None) -> bytes | None:
         """The next bytes of the body as they come, ``None`` at its end."""
@@ -250,14 +255,14 @@ class Exchange:
     def abort(self) -> None:
         """Make the wait that is under way, and every later one, fail."""
         self._aborted = True
-        if self._timer is not None and not self._timer.expired():
-            self._timer.reschedule(0.0)
+        self._give_up()
 
-    async def _piece(self, amount: int) -> bytes | None:
+    async def _piece(self, amount: int, until: float | None) -> bytes | None:
         if self._response is None:
             return None
         reader = self._response.body_reader
-        piece = await self._bounded(lambda: reader.read(amount), None)
+        left_s = None if until is None else until - self._loop.time()
+        piece = await self._bounded(lambda: reader.read(amount), left_s)
         return None if piece is None else bytes(piece)
 
     async def _send(self, lane: _Lane, target: Url) -> None:
@@ -278,17 +283,49 @@ class Exchange:
             raise _fault_of(error) from None
 
     async def _bounded(self, step: Callable[[], Awaitable[_T]], wait_s: float | None) -> _T:
+        """Await one step of the library, and make its failures ours.
+
+        As ``asyncio.timeout`` does it, but with one alarm for all the steps of a call, which is set
+        anew only when it goes off: a stream has thousands of steps.
+        """
         if self._aborted:
             raise _closing(Sent.MAYBE)
+        task = self._waiting = asyncio.current_task()
+        self._expired = False
+        self._set_alarm(wait_s)
+        cancels = task.cancelling() if task is not None else 0
         try:
-            async with asyncio.timeout(wait_s) as self._timer:
-                return await step()
-        except PyreqwestError as error:  # before TimeoutError, which some of these are too
+            return await step()
+        except PyreqwestError as error:
             raise _fault_of(error) from None
-        except TimeoutError:
+        except asyncio.CancelledError:
+            if not self._expired or task is None or task.uncancel() > cancels:
+                raise
             raise (_closing(Sent.MAYBE) if self._aborted else _silent()) from None
         finally:
-            self._timer = None
+            self._waiting = None
+
+    def _set_alarm(self, wait_s: float | None) -> None:
+        self._deadline = None if wait_s is None else self._loop.time() + wait_s
+        if self._deadline is None or (self._alarm is not None and self._alarm.when() <= self._deadline):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._waiting is None or self._deadline is None:
+            return
+        if self._loop.time() < self._deadline:
+            self._alarm = self._loop.call_at(self._deadline, self._ring)
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if self._waiting is not None and not self._expired:
+            self._expired = True
+            self._waiting.cancel()
 
 
 def _fault_of(error: PyreqwestError) -> AgentError:

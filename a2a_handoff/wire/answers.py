@@ -68,6 +68,9 @@ class _Traced(msgspec.Struct):
     traceparent: str | None = None
 
 
+_NOTHING: Final = Raw(b"")
+_URI: Final = EXTENSION_URI.encode()
+
 _said = msgspec.json.Decoder(_Said)
 _named = msgspec.json.Decoder(_Named)
 _traced = msgspec.json.Decoder(_Traced)
@@ -171,7 +174,7 @@ def _update(said: _Said, dialect: _Dialect, outputs: tuple[Output, ...], *, snap
     status = said.status or _Status()
     raw = _given(status.message)
     message = dialect.message(raw) if raw else b""
-    metadata = _metadata(_named.decode(message).metadata if message else Raw(b""), said.metadata)
+    metadata = _metadata(_named.decode(message).metadata if message else _NOTHING, said.metadata)
     return Update(
         remote_task_id=said.task_id or said.id or "",
         remote_context_id=said.context_id or said.session_id or "",
@@ -207,9 +210,15 @@ def _output(artifact: bytes, *, append: bool, last: bool) -> Output:
 
 def _metadata(*places: Raw) -> bytes:
     """Of several metadata objects the first that speaks our extension, else the first there is."""
-    found = [given for place in places if (given := _given(place)) and given.startswith(b"{")]
-    ours = next((metadata for metadata in found if EXTENSION_URI.encode() in metadata), None)
-    return ours or (found[0] if found else b"")
+    first = b""
+    for place in places:
+        metadata = bytes(place)
+        if metadata[:1] != b"{":
+            continue
+        if _URI in metadata:
+            return metadata
+        first = first or metadata
+    return first
 
 
 def _given(raw: Raw) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace as copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Command, OutputKind, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.ports import RemoteState
+from a2a_handoff.wire import notices
 from a2a_handoff.wire.projection import TASK_STATES, task_state
 from a2a_handoff.wire.tasks import (
     ArtifactUpdate,
@@ -670,3 +672,9 @@ def test_any_story_is_a_task_and_a_stream_in_every_generation(commands: list[Com
 def test_the_view_is_the_same_whenever_it_is_made() -> None:
     world = _whole_story()
     assert fold(world.h, world.log) == fold(world.h, iter(list(world.log)))
+
+
+def test_the_extension_page_names_every_event_that_the_broker_tells() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "extension.md").read_text(encoding="utf-8")
+    for event in (notices.STARTED, notices.CONFIRMED, notices.RETURNED, notices.EXPIRED, notices.FAILED):
+        assert f"| `{event}` |" in page

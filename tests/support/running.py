@@ -6,6 +6,7 @@ Everything listens on loopback, port 0. ``with running(app) as url`` and ``with 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -23,6 +24,7 @@ from a2a_handoff.config import Settings
 
 _T = TypeVar("_T")
 WAIT_S = 10.0
+_NUMBERS = itertools.count(1)
 
 
 class Loop:
@@ -40,9 +42,19 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(whole(), self.loop).result(timeout_s)
 
     def close(self) -> None:
+        self.run(_cancel_rest())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(WAIT_S)
         self.loop.close()
+
+
+async def _cancel_rest() -> None:
+    """End what a library left running in this loop, such as sse-starlette its watcher."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    if rest:
+        await asyncio.wait(rest, timeout=WAIT_S)
 
 
 def bound_socket(port: int = 0) -> socket.socket:
@@ -166,7 +178,7 @@ def send_params(
     configuration: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Params of SendMessage (1.0)."""
-    base = {"messageId": f"m-{text}-{id(object())}", "role": "ROLE_USER", "parts": [{"text": text}]}
+    base = {"messageId": f"m-{next(_NUMBERS)}", "role": "ROLE_USER", "parts": [{"text": text}]}
     params: dict[str, Any] = {"message": base | (message or {})}
     chosen = dict(configuration or {})
     if not wait:
@@ -203,7 +215,7 @@ def broker(folder: Path, *, port: int = 0, **settings: Any) -> Generator[Broker]
     """A broker on a store in ``folder``, without any agents, with short waits."""
     cards = folder / "cards"
     cards.mkdir(exist_ok=True)
-    chosen = {
+    chosen: dict[str, Any] = {
         "store": f"sqlite:///{folder / 'broker.db'}",
         "cards": cards,
         "ack_wait": 1.0,

@@ -37,7 +37,7 @@ from a2a_handoff.intake import Desk
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.notify import LocalNotifier
-from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.ports import Clock, StoreUnavailable
 from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
 from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.security.urls import OutboundPolicy
@@ -59,11 +59,14 @@ _OPEN_STATES = tuple(state for state in State if not state.terminal)
 
 
 class Application:
-    """A broker with all its parts. An ASGI application between ``start`` and ``stop``."""
+    """A broker with all its parts. An ASGI application between ``start`` and ``stop``.
 
-    def __init__(self, settings: Settings) -> None:
+    ``clock`` stands in for the machine's.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings = settings
-        self.clock = SystemClock()
+        self.clock: Clock = clock or SystemClock()
         self.store = open_store(settings.store)
         self.notifier = LocalNotifier()
         self.telemetry = Telemetry(settings, known_agent=self._is_registered, queue=self._read_queue)
@@ -334,9 +337,14 @@ def _card_response(request: Request, card: tuple[bytes, str]) -> Response:
     """A card with its ETag (A2A 1.0 section 8.6.1)."""
     body, etag = card
     headers = {"ETag": etag, "Cache-Control": "max-age=60"}
-    if request.headers.get("if-none-match") == etag:
+    if _is_named(etag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
+
+
+def _is_named(etag: str, header: str) -> bool:
+    """Whether ``If-None-Match`` names a tag: a list, or ``*``, compared weakly (RFC 9110 section 13.1.2)."""
+    return any(named.strip().removeprefix("W/") in ("*", etag) for named in header.split(","))
 
 
 class ConfigurationError(Exception):
@@ -413,6 +421,7 @@ async def _serve(settings: Settings) -> int:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             ws="none",
             timeout_graceful_shutdown=max(1, int(settings.grace / 2)),

@@ -21,7 +21,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Outcome, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.exchange import Exchange, closable
-from a2a_handoff.ledger import Ledger
+from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger
 from a2a_handoff.ports import (
     AgentClient,
     AgentError,
@@ -40,12 +40,8 @@ from a2a_handoff.wire.delivery import rescind_delivery
 
 _LOG = logging.getLogger("a2a_handoff.dispatcher")
 
-#: Wakes the claiming loop: there may be new work in the store.
-WORK_TOPIC = "work"
-
 _CLAIM = 256
 _RENEW_EVERY_S = 10.0
-_IDLE_S = 5.0
 _MISSES = 3
 _HEARD_FROM_S = 5.0
 _CONVERSATIONS = frozenset({WorkKind.DELIVER, WorkKind.FORWARD, WorkKind.RECONCILE})
@@ -166,9 +162,9 @@ class Dispatcher:
 
     async def _sleep(self, listener: Listener) -> None:
         due_at = await self._store.next_due()
-        wait_s = _IDLE_S if due_at is None else due_at - self._clock.now()
+        wait_s = IDLE_S if due_at is None else due_at - self._clock.now()
         if wait_s > 0:
-            await listener.wait(timeout_s=min(wait_s, _IDLE_S))
+            await listener.wait(timeout_s=min(wait_s, IDLE_S))
 
     async def _renew_forever(self) -> None:
         with self._notifier.listen("renew-leases") as never:
@@ -207,9 +203,7 @@ class Dispatcher:
             await self._put_back(key, 1.0)
 
     async def _change(self, work: Work, decide: Callable[[Handoff], Sequence[Command]]) -> Handoff:
-        after = await self._ledger.change(work.key.handoff_id, decide, settled=(work.key,))
-        self._notifier.publish(WORK_TOPIC)
-        return after
+        return await self._ledger.change(work.key.handoff_id, decide, settled=(work.key,))
 
     # --- delivery --------------------------------------------------------------------------------
 
@@ -238,7 +232,6 @@ class Dispatcher:
                 return
             self._registry.heard_from(h.tenant, agent.agent_id)
         await self._exchange.deliver(work.key, h, attempt, agent)
-        self._notifier.publish(WORK_TOPIC)
 
     async def _begun_before(self, work: Work, h: Handoff, attempt: Attempt) -> bool:
         """What to do with a delivery that a dead process had begun. True if it is taken care of.

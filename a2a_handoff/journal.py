@@ -8,7 +8,8 @@ Not here: who may read (``broker``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from a2a_handoff.core import events as ev
@@ -20,6 +21,7 @@ from a2a_handoff.ports import Notifier, Recorded, Store
 from a2a_handoff.wire.tasks import TaskView, fold
 
 _PAGE = 500
+_ASK_GONE_S = 5.0
 _INTERRUPTED = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
 
 
@@ -127,8 +129,9 @@ class Journal:
                     before, state = state, evolve(state, recorded.event)
                     yield Step(before=before, event=recorded.event, after=state)
                     if isinstance(recorded.event, ev.HandedOff):
-                        async for step in self.follow(recorded.event.child_id, quiet_s=quiet_s):
-                            yield step
+                        async with aclosing(self.follow(recorded.event.child_id, quiet_s=quiet_s)) as leaf:
+                            async for step in leaf:
+                                yield step
                 if state is not None and state.state.terminal:
                     return
                 if not batch:
@@ -137,27 +140,35 @@ class Journal:
                     if not await listener.wait(timeout_s=quiet_s):
                         yield None
 
-    async def wait(self, handoff_id: str, *, since: int = 0) -> TaskView:
+    async def wait(
+        self, handoff_id: str, *, since: int = 0, gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> TaskView:
         """The task once it is terminal or asks the caller (A2A 1.0 section 3.2.2).
 
         A question older than version ``since`` of the handoff has been answered and does not count.
+        ``gone`` is asked from time to time whether the caller still waits; if not, the task is given as
+        it is, and goes on.
         """
         events: list[Event] = []
-        async for step in self.follow(handoff_id):
-            if step is None:
-                continue
-            own = step.after.id == handoff_id
-            if own:
-                events.append(step.event)
-            if step.settled and (not own or step.after.version >= since):
-                if own and not step.after.leaf_id:
-                    return fold(step.after, events)
-                break
+        async with aclosing(self.follow(handoff_id, quiet_s=_ASK_GONE_S)) as steps:
+            async for step in steps:
+                if step is None:
+                    if gone is not None and await gone():
+                        break
+                    continue
+                own = step.after.id == handoff_id
+                if own:
+                    events.append(step.event)
+                if step.settled and (not own or step.after.version >= since):
+                    if own and not step.after.leaf_id:
+                        return fold(step.after, events)
+                    break
         return await self.view(await self.load(handoff_id))
 
     async def ended(self, handoff_id: str) -> Handoff:
         """Wait for the end of a handoff."""
-        async for step in self.follow(handoff_id):
-            if step is not None and step.after.id == handoff_id and step.after.state.terminal:
-                return step.after
+        async with aclosing(self.follow(handoff_id)) as steps:
+            async for step in steps:
+                if step is not None and step.after.id == handoff_id and step.after.state.terminal:
+                    return step.after
         return await self.load(handoff_id)

@@ -42,6 +42,12 @@ from a2a_handoff.registry import Registry
 #: Wakes those who follow the whole log.
 LOG_TOPIC = "log"
 
+#: Wakes whoever claims work: some is due sooner than it would look again by itself.
+WORK_TOPIC = "work"
+
+#: How long the claiming loop sleeps at most.
+IDLE_S = 5.0
+
 _CONFLICTS = 50
 
 
@@ -223,6 +229,13 @@ class Ledger:
         self._notifier.publish(LOG_TOPIC)
         if committed.claimed:
             self.on_work(committed.claimed)
+        soon = commit.now + IDLE_S
+        if any(
+            isinstance(action, ev.Schedule) and commit.now < action.due_at < soon
+            for write in commit.writes
+            for action in write.actions
+        ):
+            self._notifier.publish(WORK_TOPIC)
 
     def _tell_registry(self, h: Handoff, event: Event) -> None:
         match event:

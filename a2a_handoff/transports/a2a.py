@@ -25,6 +25,7 @@ from a2a_handoff.transports.asgi import (
     Scope,
     Send,
     answer,
+    departure,
     headers_of,
     read_body,
     stream,
@@ -104,7 +105,7 @@ class A2ASurface:
             generation = negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
             asked = read(call, generation)
             generation, note.operation = asked.generation, call.method
-            note.asker = asker = self._asker(headers, generation, note, face=face)
+            note.asker = asker = self._asker(headers, receive, generation, note, face=face)
             if asked.shared and await self._made_by_client(asker, asked):
                 generation = _V01
             if asked.operation in (Operation.STREAM, Operation.SUBSCRIBE):
@@ -147,7 +148,7 @@ class A2ASurface:
             body = await read_body(receive, headers, self._body_max)
             _check_content_type(headers, body)
             params = _rest_params(scope, body, route, generation)
-            note.asker = asker = self._asker(headers, generation, note, face=face)
+            note.asker = asker = self._asker(headers, receive, generation, note, face=face)
             if route.operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)
                 written = events_of(events, generation, None)
@@ -196,6 +197,7 @@ class A2ASurface:
             tracestate=text_header(headers, b"tracestate"),
             extensions=tuple(filter(None, (uri.strip() for uri in named.split(",")))),
             key=text_header(headers, b"idempotency-key"),
+            gone=departure(receive),
         )
 
 

@@ -148,6 +148,20 @@ async def _write(send: Send, events: AsyncGenerator[bytes | None]) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def departure(receive: Receive) -> Callable[[], Awaitable[bool]]:
+    """A question to ask while an answer is awaited: has the client gone? Costs nothing until asked."""
+
+    async def gone() -> bool:
+        try:
+            async with asyncio.timeout(0.001):
+                await _disconnected(receive)
+        except TimeoutError:
+            return False
+        return True
+
+    return gone
+
+
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

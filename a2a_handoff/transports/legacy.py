@@ -19,6 +19,7 @@ from a2a_handoff.transports.asgi import (
     Scope,
     Send,
     answer,
+    departure,
     headers_of,
     read_body,
     stream,
@@ -85,6 +86,7 @@ class LegacySurface:
                 traceparent=text_header(headers, b"traceparent"),
                 tracestate=text_header(headers, b"tracestate"),
                 key=text_header(headers, b"idempotency-key"),
+                gone=departure(receive),
             )
             if operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)

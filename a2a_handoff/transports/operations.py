@@ -7,7 +7,7 @@ Not here: HTTP and envelopes (``a2a``, ``legacy``), JSON shapes (``wire.tasks``)
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from a2a_handoff.broker import Accepted, HandoffBroker
@@ -44,6 +44,7 @@ class Asker:
     tracestate: str = ""
     extensions: tuple[str, ...] = ()
     key: str = ""
+    gone: Callable[[], Awaitable[bool]] | None = None
     task_id: str = ""
     committed: bool = False
 
@@ -112,7 +113,7 @@ class Operations:
         if params.return_immediately:
             view = await journal.view(accepted.handoff)
         else:
-            view = await journal.wait(accepted.handoff.id, since=accepted.since)
+            view = await journal.wait(accepted.handoff.id, since=accepted.since, gone=asker.gone)
         return _named(view, params.alias)
 
     async def _take(self, asker: Asker, params: SendParams) -> Accepted:

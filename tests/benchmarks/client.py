@@ -69,13 +69,19 @@ class _Agent(asyncio.Protocol):
         self.buffer = body[length:]
         assert isinstance(self.transport, asyncio.Transport)
         if head.startswith(b"POST /stream"):
-            pieces = (b"%x\r\n%b\r\n" % (len(event), event) for event in STREAM)
             self.transport.write(_STREAM_HEAD)
-            for piece in pieces:
-                self.transport.write(piece)
-            self.transport.write(b"0\r\n\r\n")
+            self.say(0)
         else:
             self.transport.write(_UNARY_HEAD + ANSWER)
+
+    def say(self, number: int) -> None:
+        """One event for each turn of the loop: agents do not speak in one breath."""
+        assert isinstance(self.transport, asyncio.Transport)
+        if number == len(STREAM):
+            self.transport.write(b"0\r\n\r\n")
+            return
+        self.transport.write(b"%x\r\n%b\r\n" % (len(STREAM[number]), STREAM[number]))
+        asyncio.get_running_loop().call_soon(self.say, number + 1)
 
 
 def serve(pipe: Connection) -> None:

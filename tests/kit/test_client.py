@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from a2a.types import StreamResponse
 from a2a.utils.errors import TaskNotFoundError
 from google.protobuf.json_format import ParseDict
@@ -23,6 +20,7 @@ from starlette.routing import Route
 from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.demo.agent import build
 from a2a_handoff.kit.client import BrokerClient, Step, step_of
+from tests.support.running import running
 
 CARD: dict[str, Any] = {
     "name": "Billing",
@@ -44,28 +42,6 @@ CONTEXT: dict[str, Any] = {
     "key_facts": {"invoice": "INV-7"},
     "offer_id": "o1",
 }
-
-
-@contextmanager
-def serve(app: Starlette) -> Generator[str]:
-    """The address of the app on a free loopback port."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
-    up = threading.Event()
-    startup = server.startup
-
-    async def started(sockets: Any = None) -> None:
-        await startup(sockets)
-        up.set()
-
-    server.startup = started
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        assert up.wait(20)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
 
 
 def check(body: Callable[[], Awaitable[None]]) -> None:
@@ -154,7 +130,7 @@ def test_a_task_is_followed_to_its_end_and_its_context_arrives() -> None:
             task = await broker.get(steps[0].task_id)
             assert task.id == steps[0].task_id
 
-    with serve(build("billing_agent", CARD)) as url:
+    with running(build("billing_agent", CARD)) as url:
         check(body)
 
 
@@ -168,7 +144,7 @@ def test_a_task_that_waits_is_continued_by_its_id() -> None:
             assert steps[-1].state == "COMPLETED"
             assert steps[-1].task_id == asked.task_id
 
-    with serve(build("billing_agent", CARD)) as url:
+    with running(build("billing_agent", CARD)) as url:
         check(body)
 
 
@@ -178,7 +154,7 @@ def test_an_error_of_the_broker_is_raised_as_the_sdk_names_it() -> None:
             with pytest.raises(TaskNotFoundError):
                 await broker.cancel("no-such-task")
 
-    with serve(build("billing_agent", CARD)) as url:
+    with running(build("billing_agent", CARD)) as url:
         check(body)
 
 
@@ -198,7 +174,7 @@ def test_token_and_sender_go_along_with_every_rest_call() -> None:
             with pytest.raises(httpx.HTTPStatusError):
                 await broker.chain("missing")
 
-    with serve(Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])) as url:
+    with running(Starlette(routes=[Route("/{path:path}", echo, methods=["GET", "POST"])])) as url:
         check(body)
     assert seen[:3] == [
         ("/api/resolve", "Bearer t0", {"source_agent": "shop", "requirements": {"skill": "billing"}}),

@@ -33,6 +33,7 @@ from tests.client.raw_server import (
     rpc,
     run,
     says,
+    until,
     working,
 )
 
@@ -43,7 +44,7 @@ both = pytest.mark.parametrize("streaming", [False, True], ids=["unary", "stream
 
 
 @both
-def test_a_refused_connection_is_proof_that_nothing_was_sent(streaming: bool) -> None:
+def test_c025_a_refused_connection_is_proof_that_nothing_was_sent(streaming: bool) -> None:
     async def body() -> None:
         async with client() as made:
             agent = agent_at(f"http://127.0.0.1:{closed_port()}/", streaming=streaming)
@@ -116,7 +117,7 @@ def test_a_reset_after_the_request_may_have_begun(streaming: bool) -> None:
 
 
 @both
-def test_silence_before_the_head_is_a_timeout_that_may_have_begun(streaming: bool) -> None:
+def test_c025_silence_before_the_head_is_a_timeout_that_may_have_begun(streaming: bool) -> None:
     fault = run(fault_of(for_ever, streaming=streaming, first_wait_s=0.1, connect_s=0.1))
     assert (fault.outcome, fault.sent) == (Outcome.TIMEOUT, Sent.MAYBE)
 
@@ -242,7 +243,7 @@ def test_a_kept_connection_that_the_server_has_closed_does_not_fail_what_can_be_
 
 @both
 @pytest.mark.parametrize("status", [429, 503])
-def test_429_and_503_mean_try_again_when_it_says_so(status: int, streaming: bool) -> None:
+def test_c034_429_and_503_mean_try_again_when_it_says_so(status: int, streaming: bool) -> None:
     busy = answer(b"upstream down", status, "text/plain", "Retry-After: 7\r\n")
     fault = run(fault_of(says(busy), streaming=streaming))
     assert (fault.outcome, fault.sent, fault.again) == (Outcome.TARGET_UNAVAILABLE, Sent.NO, True)
@@ -275,7 +276,7 @@ def test_retry_after_is_seconds_or_a_date(header: str, expected: float | None) -
 
 @both
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials_are_for_the_operator_and_not_retried(status: int, streaming: bool) -> None:
+def test_c034_refused_credentials_are_for_the_operator_and_not_retried(status: int, streaming: bool) -> None:
     refused = answer({"error": "who are you?"}, status)
     fault = run(fault_of(says(refused), streaming=streaming))
     assert (fault.outcome, fault.sent, fault.again) == (Outcome.TARGET_AUTH, Sent.YES, False)
@@ -289,7 +290,7 @@ def test_a_gateway_error_leaves_open_what_happened_behind_it(status: int) -> Non
 
 @both
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_not_followed(status: int, streaming: bool) -> None:
+def test_c034_a_redirect_is_not_followed(status: int, streaming: bool) -> None:
     async def body() -> None:
         async with raw_server(says(answer(rpc(TASK_DONE)))) as inner:
             moved = answer(b"", status, "text/plain", f"Location: {inner.url}\r\n")
@@ -305,7 +306,7 @@ def test_a_redirect_is_not_followed(status: int, streaming: bool) -> None:
     ("status", "outcome"),
     [(404, Outcome.INVALID_RESPONSE), (400, Outcome.INVALID_RESPONSE), (500, Outcome.TARGET_FAILED)],
 )
-def test_an_html_error_page_is_named_by_its_status_alone(
+def test_c005_an_html_error_page_is_named_by_its_status_alone(
     status: int, outcome: Outcome, streaming: bool
 ) -> None:
     page = answer(b"<html>secret stack trace</html>", status, "text/html")
@@ -367,7 +368,7 @@ def test_an_event_that_is_not_a2a_is_an_invalid_response(body: bytes) -> None:
     assert (fault.outcome, fault.sent, fault.again) == (Outcome.INVALID_RESPONSE, Sent.YES, False)
 
 
-def test_200_with_html_where_a_stream_was_asked_for_is_an_invalid_response() -> None:
+def test_c034_200_with_html_where_a_stream_was_asked_for_is_an_invalid_response() -> None:
     fault = run(fault_of(says(answer(b"<html></html>", 200, "text/html")), streaming=True))
     assert (fault.outcome, fault.sent) == (Outcome.INVALID_RESPONSE, Sent.YES)
 
@@ -615,6 +616,33 @@ def test_what_one_parser_takes_for_the_host_is_what_is_vetted() -> None:
             await collect(made, agent_at(f"http://2130706433:{server.port}/"))
             assert server.requests[1].headers["host"] == f"127.0.0.1:{server.port}"
         assert asked == ["good.test"]
+
+    run(body())
+
+
+def test_clients_of_addresses_that_are_idle_longest_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("a2a_handoff.client.http._LANES_MAX", 3)
+
+    async def resolver(name: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    async def body() -> None:
+        policy = OutboundPolicy(allow_private=True, resolver=resolver)
+        stream = says_and_hangs(SSE_HEAD, event(working()))
+        async with (
+            raw_server(says(answer(rpc(TASK_DONE)))) as server,
+            raw_server(stream) as hanging,
+            client(policy=policy) as made,
+        ):
+            updates = made.send(agent_at(hanging.url, streaming=True), delivery(), first_wait_s=10)
+            await anext(updates)
+            for n in range(10):
+                await collect(made, agent_at(f"http://agent-{n}.test:{server.port}/"))
+            assert len(made._http._lanes) == 3
+            # The one in use was kept, and can still be ended from here.
+            assert len(hanging.open) == 1
+            await updates.aclose()
+            await until(lambda: not hanging.open)
 
     run(body())
 

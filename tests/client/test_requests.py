@@ -52,7 +52,7 @@ def first_request(sent: Delivery, **agent: Any) -> Request:
 # --- 1.0 -----------------------------------------------------------------------------------------
 
 
-def test_1_0_parts_metadata_and_extensions_go_out_byte_for_byte() -> None:
+def test_c028_c085_1_0_parts_metadata_and_extensions_go_out_byte_for_byte() -> None:
     request = first_request(delivery(RICH, metadata=b'{"tenantKey": "v", "n": 1.10}'))
     assert PARTS.encode() in request.body
     assert b'"metadata":{"k":1}' in request.body
@@ -71,7 +71,7 @@ def test_ids_of_the_callers_world_never_leave(generation: Generation) -> None:
 
 
 @pytest.mark.parametrize("generation", [Generation.V1_0, Generation.V0_3])
-def test_a_follow_up_carries_the_ids_that_the_target_made(generation: Generation) -> None:
+def test_c048_a_follow_up_carries_the_ids_that_the_target_made(generation: Generation) -> None:
     sent = delivery(RICH, remote_task_id="r-task", remote_context_id="r-context")
     message = first_request(sent, generation=generation).params["message"]
     assert (message["taskId"], message["contextId"]) == ("r-task", "r-context")
@@ -153,7 +153,7 @@ def test_a_query_in_the_url_of_an_interface_is_kept() -> None:
 # --- older generations ---------------------------------------------------------------------------
 
 
-def test_0_3_gets_no_field_that_only_1_0_has() -> None:
+def test_c004_0_3_gets_no_field_that_only_1_0_has() -> None:
     request = first_request(
         delivery(RICH, metadata=b'{"a":1}', accepted_output_modes=("text/plain",)), generation=Generation.V0_3
     )
@@ -216,7 +216,7 @@ def test_a_follow_up_in_the_first_generation_names_task_and_session() -> None:
 # --- headers -------------------------------------------------------------------------------------
 
 
-def test_trace_context_travels_in_the_headers() -> None:
+def test_c056_trace_context_travels_in_the_headers() -> None:
     headers = first_request(delivery(traceparent=TRACEPARENT, tracestate="a=1,b=2")).headers
     assert (headers["traceparent"], headers["tracestate"]) == (TRACEPARENT, "a=1,b=2")
     bare = first_request(delivery()).headers

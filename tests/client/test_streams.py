@@ -92,7 +92,7 @@ def test_each_update_is_there_before_the_next_is_sent() -> None:
     run(body())
 
 
-def test_an_event_cut_at_every_offset_is_read_the_same() -> None:
+def test_c032_an_event_cut_at_every_offset_is_read_the_same() -> None:
     text = {"artifactId": "a", "parts": [{"text": "🧪‍🦰 订单"}]}
     whole = b"".join(
         b"data: " + line + b"\r\n"
@@ -126,12 +126,12 @@ def test_an_event_cut_at_every_offset_is_read_the_same() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"\n"])
-def test_a_last_event_without_its_blank_line_counts_if_it_is_whole(tail: bytes) -> None:
+def test_c040_a_last_event_without_its_blank_line_counts_if_it_is_whole(tail: bytes) -> None:
     updates = run(streamed(says(SSE_HEAD, event(working()), DONE.rstrip(b"\n") + tail)))
     assert states(updates) == [RemoteState.WORKING, RemoteState.COMPLETED]
 
 
-def test_a_last_event_that_is_cut_in_half_counts_for_nothing() -> None:
+def test_c040_a_last_event_that_is_cut_in_half_counts_for_nothing() -> None:
     updates = run(streamed(says(SSE_HEAD, event(working()), DONE[: len(DONE) // 2])))
     assert states(updates) == [RemoteState.WORKING]
 
@@ -396,7 +396,7 @@ async def hangs(request: Request, writer: asyncio.StreamWriter) -> None:
     await for_ever(request, writer)
 
 
-def test_two_hundred_aborted_streams_leave_no_socket_behind() -> None:
+def test_c080_two_hundred_aborted_streams_leave_no_socket_behind() -> None:
     broken = says(SSE_HEAD, event(working()), b"data: {broken\n\n")
 
     async def closed_early(made: Any, url: str) -> None:

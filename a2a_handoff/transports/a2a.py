@@ -9,6 +9,7 @@ Not here: what an operation does (``operations``).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
@@ -49,6 +50,8 @@ from a2a_handoff.wire.requests import (
     read,
     read_params,
 )
+
+_LOG = logging.getLogger("a2a_handoff.transports")
 
 _V1, _V03, _V01 = Generation.V1_0, Generation.V0_3, Generation.V0_1
 _CREATING = frozenset(
@@ -121,6 +124,10 @@ class A2ASurface:
             if isinstance(error, EnvelopeError):
                 request_id = error.request_id
             await self._refuse(send, faults.jsonrpc(error, generation, request_id), error, note)
+        except Exception:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol, and logged
+            _LOG.exception("a request failed", extra={"method": note.operation})
+            error = HandoffError(Code.INTERNAL)
+            await self._refuse(send, faults.jsonrpc(error, generation, request_id), error, note)
         finally:
             self._telemetry.request_span(note.served(self._clock.now(), generation))
 
@@ -161,6 +168,10 @@ class A2ASurface:
             note.left = True
         except HandoffError as error:
             await self._refuse(send, faults.a2a_http(error, generation), error, note)
+        except Exception:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol, and logged
+            _LOG.exception("a request failed", extra={"method": note.operation})
+            error = HandoffError(Code.INTERNAL)
+            await self._refuse(send, faults.a2a_http(error, generation), error, note)
         finally:
             self._telemetry.request_span(note.served(self._clock.now(), generation))
 
@@ -179,7 +190,15 @@ class A2ASurface:
             return await self._ops.made_by_client(asker, params.task_id)
         return False
 
-    def _asker(self, headers: dict[bytes, bytes], generation: Generation, note: _Note, *, face: str) -> Asker:
+    def _asker(
+        self,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        generation: Generation,
+        note: _Note,
+        *,
+        face: str,
+    ) -> Asker:
         named = text_header(headers, b"a2a-extensions") or text_header(headers, b"x-a2a-extensions")
         return Asker(
             principal=self._gate.admit(text_header(headers, b"authorization")),

@@ -7,6 +7,8 @@ Not here: its JSON-RPC methods on the card's address, which ``a2a`` answers by t
 
 from __future__ import annotations
 
+import logging
+
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
@@ -32,6 +34,7 @@ from a2a_handoff.wire.envelope import NO_ID, EnvelopeError
 from a2a_handoff.wire.envelope import answer as rpc_answer
 from a2a_handoff.wire.requests import METHODS, Operation, open_first_generation, read_params
 
+_LOG = logging.getLogger("a2a_handoff.transports")
 _V01 = Generation.V0_1
 
 #: Path below ``/tasks/`` -> method.
@@ -99,12 +102,11 @@ class LegacySurface:
         except HandoffError as error:
             if isinstance(error, EnvelopeError):
                 request_id, bare = error.request_id, False
-            refusal = faults.a2a_http(error, _V01) if bare else faults.jsonrpc(error, _V01, request_id)
-            status = refusal.status
-            if asker is not None and operation in (Operation.SEND, Operation.STREAM):
-                principal = asker.principal
-                self._telemetry.rejected(error.code, tenant=principal.tenant, sender=principal.name)
-            await refuse(send, refusal)
+            status = await self._refuse(send, error, None if bare else request_id, operation, asker)
+        except Exception:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol, and logged
+            _LOG.exception("a request failed", extra={"method": method})
+            error = HandoffError(Code.INTERNAL)
+            status = await self._refuse(send, error, None if bare else request_id, operation, asker)
         finally:
             self._telemetry.request_span(
                 Served(
@@ -121,3 +123,21 @@ class LegacySurface:
                     committed=asker is not None and asker.committed,
                 )
             )
+
+    async def _refuse(
+        self,
+        send: Send,
+        error: HandoffError,
+        request_id: bytes | None,
+        operation: Operation,
+        asker: Asker | None,
+    ) -> int:
+        """Answer with an error, in an envelope if the request had one. Gives the status."""
+        refusal = (
+            faults.a2a_http(error, _V01) if request_id is None else faults.jsonrpc(error, _V01, request_id)
+        )
+        if asker is not None and operation in (Operation.SEND, Operation.STREAM):
+            principal = asker.principal
+            self._telemetry.rejected(error.code, tenant=principal.tenant, sender=principal.name)
+        await refuse(send, refusal)
+        return refusal.status

@@ -160,6 +160,8 @@ class Operations:
                 continue
             if step.after.version <= read.get(step.after.id, 0):
                 continue
+            if _comes_back(step, handoff.id):
+                continue
             for event in stream_events(step.before, step.event, step.after, language=view.language):
                 yield replace(event, task_id=task_id, context_id=context_id)
             if _over(step, handoff.id, since):
@@ -223,10 +225,13 @@ def _named(view: TaskView, alias: str) -> TaskView:
     return replace(view, id=alias) if alias else view
 
 
+def _comes_back(step: Step, root: str) -> bool:
+    """A leaf that was returned is no end yet: its sender is on the chain, and its end follows."""
+    return step.after.state is State.RETURNED and step.after.id != root
+
+
 def _over(step: Step, root: str, since: int) -> bool:
     """Whether a stream ends here: at the end, or at a question newer than ``since``."""
     if not step.settled:
         return False
-    if step.after.state is State.RETURNED and step.after.id != root:
-        return False  # the sender of this hop is on the chain and may go on
     return step.after.state.terminal or step.after.id != root or step.after.version >= since

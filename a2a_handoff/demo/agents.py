@@ -21,6 +21,7 @@ from a2a.types import Part, Task, TaskState
 from a2a_handoff.core.context import Reason
 from a2a_handoff.kit import Declined, IncomingHandoff, Ready, handoff
 from a2a_handoff.kit.executor import agent_message, direct, incoming_of
+from a2a_handoff.kit.introduction import introduce
 from a2a_handoff.kit.receiver import Decision
 
 #: Between two chunks of an artifact, so that a stream can be seen to stream.
@@ -62,6 +63,10 @@ class Turn:
     async def finish(self, text: str) -> None:
         """The task is done."""
         await self.updater.complete(self._message(text))
+
+    async def ask(self, text: str) -> None:
+        """Something is missing: the caller is asked, and the task waits."""
+        await self.updater.requires_input(self._message(text))
 
     async def hand_on(self, text: str, payload: Mapping[str, Any]) -> None:
         """The task is somebody else's from here on."""
@@ -143,17 +148,14 @@ async def triage(turn: Turn) -> None:
 
 async def billing(turn: Turn) -> None:
     """Knows invoices. What has to be changed in code it leaves to an agent that edits files."""
-    invoice = turn.fact("invoice")
-    if not invoice:
-        await turn.updater.requires_input(
-            agent_message(
-                "I need the number of the invoice, because it is not in what I was told.",
-                task_id=turn.updater.task_id,
-                context_id=turn.updater.context_id,
-            )
-        )
+    introduction = introduce(
+        turn.held.raw, needed={"invoice": "the number of the invoice"}, show=("invoice",)
+    )
+    if introduction.questions:
+        await turn.ask(introduction.text)
         return
-    await turn.say(greeting(turn.held, f"I see that this is about invoice {invoice}."))
+    invoice = turn.fact("invoice")
+    await turn.say(introduction.text)
     if "template" in turn.text.lower() or turn.fact("file"):
         await turn.show(
             "findings",
@@ -175,7 +177,7 @@ async def billing(turn: Turn) -> None:
 
 async def senior(turn: Turn) -> None:
     """Takes what is hard, if it has the time."""
-    await turn.say(greeting(turn.held, "I look into it myself."))
+    await turn.say(introduce(turn.held.raw, show=()).text)
     await turn.finish("Decided: the customer is right.")
 
 
@@ -183,7 +185,7 @@ async def code_editor(turn: Turn) -> None:
     """Edits files: answers with a patch."""
     file = turn.fact("file") or "README.md"
     rate = turn.fact("vat_rate") or "0"
-    await turn.say(greeting(turn.held, f"I change {file}."))
+    await turn.say(introduce(turn.held.raw, show=("file", "vat_rate")).text)
     await turn.show(
         "patch",
         (
@@ -205,7 +207,7 @@ async def browser(turn: Turn) -> None:
     """Reads a page. The pages are on board: the demo needs no network."""
     match = re.search(r"https?://\S+", turn.text)
     url = turn.fact("url") or (match.group() if match else "")
-    await turn.say(greeting(turn.held, f"I open {url or 'the page'}."))
+    await turn.say(introduce(turn.held.raw, show=("url",)).text)
     text = _PAGES.get(url, "The page is empty.")
     middle = len(text) // 2
     await turn.show("page-text", (text[:middle], text[middle:]))
@@ -233,11 +235,6 @@ def busy(offer: IncomingHandoff) -> Decision:
 def ready(_: IncomingHandoff) -> Decision:
     """Takes everything."""
     return Ready()
-
-
-def greeting(held: IncomingHandoff, shown: str) -> str:
-    """Who takes over from whom, and that the context arrived."""
-    return f"I take over from {held.source_agent or 'you'}. {shown}"
 
 
 #: The agents that run as processes: what they do, and how they answer offers.

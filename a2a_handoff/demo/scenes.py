@@ -198,6 +198,7 @@ async def browser(stage: Stage) -> None:
         f"What does {url} say?",
         requirements={"agent_type": "browser"},
         key_facts={"url": url},
+        user_preferences={"language": "fr"},
     )
     stage.prove(stage.holders == ["browser-agent"], "browser-agent got it, on platform external")
     stage.prove(

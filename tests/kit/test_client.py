@@ -121,7 +121,10 @@ def test_a_task_is_followed_to_its_end_and_its_context_arrives() -> None:
             steps = await broker.send("refund please", CONTEXT)
             words = [told.text for told in steps if told.text]
             assert words == [
-                "I take over from shop. I see that this is about invoice INV-7.",
+                (
+                    "I am taking over your request from shop. I see what you need: wants a refund. "
+                    "I already know: invoice: INV-7."
+                ),
                 "Invoice INV-7 is settled; the amount goes back within three days.",
             ]
             assert steps[-1].state == "COMPLETED"

@@ -20,11 +20,27 @@ import httpx
 import uvicorn
 
 from a2a_handoff.app import Application
+from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
+from a2a_handoff.ports import Clock
 
 _T = TypeVar("_T")
 WAIT_S = 10.0
 _NUMBERS = itertools.count(1)
+
+
+class Ahead(SystemClock):
+    """The machine's clock, but that what expires by silence can be made to expire at once.
+
+    ``seconds`` is how far its monotonic time is ahead.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.seconds
 
 
 class Loop:
@@ -211,7 +227,9 @@ def sse_data(lines: Iterator[str]) -> Iterator[str]:
 
 
 @contextmanager
-def broker(folder: Path, *, port: int = 0, **settings: Any) -> Generator[Broker]:
+def broker(
+    folder: Path, *, port: int = 0, clock: Clock | None = None, **settings: Any
+) -> Generator[Broker]:
     """A broker on a store in ``folder``, without any agents, with short waits."""
     cards = folder / "cards"
     cards.mkdir(exist_ok=True)
@@ -226,7 +244,7 @@ def broker(folder: Path, *, port: int = 0, **settings: Any) -> Generator[Broker]
     loop = Loop()
     bound = bound_socket(port)
     url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    application = loop.run(_application(Settings(**chosen), url))
+    application = loop.run(_application(Settings(**chosen), url, clock))
     server, task = loop.run(_start(application, bound))
     with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
         try:
@@ -244,7 +262,7 @@ def broker(folder: Path, *, port: int = 0, **settings: Any) -> Generator[Broker]
             loop.close()
 
 
-async def _application(settings: Settings, url: str) -> Application:
-    application = Application(settings)
+async def _application(settings: Settings, url: str, clock: Clock | None) -> Application:
+    application = Application(settings, clock=clock)
     await application.start(url=url)
     return application

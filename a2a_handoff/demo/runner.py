@@ -29,6 +29,7 @@ _BROKER_ENV = {
     "A2A_HANDOFF_HOST": "127.0.0.1",
     "A2A_HANDOFF_ACK_WAIT": "3",
     "A2A_HANDOFF_RETRY_DELAY": "0.2",
+    "TIKTOKEN_CACHE_DIR": "",  # else the vocabulary is copied to a folder that stays
 }
 
 _NEXT = """Where to look next:

@@ -89,7 +89,7 @@ def test_the_demo_proves_every_scene_and_leaves_nothing_behind(tmp_path: Path) -
         "browser-agent got it, on platform external",
     ):
         assert f"✓            {proof}" in output, output
-    assert "trace id" in output
+    assert "the trace of scene 1 is " in output
     assert "✗" not in output
     assert "\x1b[" not in output
     assert gone(tmp_path)

@@ -8,6 +8,7 @@ Not here: HTTP and envelopes (``a2a``, ``legacy``), JSON shapes (``wire.tasks``)
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from a2a_handoff.broker import Accepted, HandoffBroker
@@ -154,18 +155,17 @@ class Operations:
         task_id, context_id = alias or view.id, view.context_id
         if handoff.state.terminal:
             return
-        async for step in journal.follow(handoff.id, quiet_s=self._keepalive_s):
-            if step is None:
-                yield None
-                continue
-            if step.after.version <= read.get(step.after.id, 0):
-                continue
-            if _comes_back(step, handoff.id):
-                continue
-            for event in stream_events(step.before, step.event, step.after, language=view.language):
-                yield replace(event, task_id=task_id, context_id=context_id)
-            if _over(step, handoff.id, since):
-                return
+        async with aclosing(journal.follow(handoff.id, quiet_s=self._keepalive_s)) as steps:
+            async for step in steps:
+                if step is None:
+                    yield None
+                    continue
+                if step.after.version <= read.get(step.after.id, 0) or _comes_back(step, handoff.id):
+                    continue
+                for event in stream_events(step.before, step.event, step.after, language=view.language):
+                    yield replace(event, task_id=task_id, context_id=context_id)
+                if _over(step, handoff.id, since):
+                    return
 
     async def get(self, asker: Asker, params: GetParams) -> TaskView:
         """One task."""

@@ -9,7 +9,6 @@ Not here: what an operation does (``operations``).
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
@@ -33,7 +32,7 @@ from a2a_handoff.transports.asgi import (
     text_header,
 )
 from a2a_handoff.transports.operations import Asker, Operations
-from a2a_handoff.transports.rendering import events_of, refuse, result_of
+from a2a_handoff.transports.rendering import events_of, refusal_of, refuse, result_of
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.envelope import NO_ID, EnvelopeError, open_envelope, open_object
 from a2a_handoff.wire.envelope import answer as rpc_answer
@@ -50,8 +49,6 @@ from a2a_handoff.wire.requests import (
     read,
     read_params,
 )
-
-_LOG = logging.getLogger("a2a_handoff.transports")
 
 _V1, _V03, _V01 = Generation.V1_0, Generation.V0_3, Generation.V0_1
 _CREATING = frozenset(
@@ -124,9 +121,8 @@ class A2ASurface:
             if isinstance(error, EnvelopeError):
                 request_id = error.request_id
             await self._refuse(send, faults.jsonrpc(error, generation, request_id), error, note)
-        except Exception:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol, and logged
-            _LOG.exception("a request failed", extra={"method": note.operation})
-            error = HandoffError(Code.INTERNAL)
+        except Exception as fault:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol
+            error = refusal_of(fault)
             await self._refuse(send, faults.jsonrpc(error, generation, request_id), error, note)
         finally:
             self._telemetry.request_span(note.served(self._clock.now(), generation))
@@ -168,9 +164,8 @@ class A2ASurface:
             note.left = True
         except HandoffError as error:
             await self._refuse(send, faults.a2a_http(error, generation), error, note)
-        except Exception:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol, and logged
-            _LOG.exception("a request failed", extra={"method": note.operation})
-            error = HandoffError(Code.INTERNAL)
+        except Exception as fault:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol
+            error = refusal_of(fault)
             await self._refuse(send, faults.a2a_http(error, generation), error, note)
         finally:
             self._telemetry.request_span(note.served(self._clock.now(), generation))

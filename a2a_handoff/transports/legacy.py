@@ -7,8 +7,6 @@ Not here: its JSON-RPC methods on the card's address, which ``a2a`` answers by t
 
 from __future__ import annotations
 
-import logging
-
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
@@ -28,13 +26,12 @@ from a2a_handoff.transports.asgi import (
     text_header,
 )
 from a2a_handoff.transports.operations import Asker, Operations
-from a2a_handoff.transports.rendering import events_of, refuse, result_of
+from a2a_handoff.transports.rendering import events_of, refusal_of, refuse, result_of
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.envelope import NO_ID, EnvelopeError
 from a2a_handoff.wire.envelope import answer as rpc_answer
 from a2a_handoff.wire.requests import METHODS, Operation, open_first_generation, read_params
 
-_LOG = logging.getLogger("a2a_handoff.transports")
 _V01 = Generation.V0_1
 
 #: Path below ``/tasks/`` -> method.
@@ -103,9 +100,8 @@ class LegacySurface:
             if isinstance(error, EnvelopeError):
                 request_id, bare = error.request_id, False
             status = await self._refuse(send, error, None if bare else request_id, operation, asker)
-        except Exception:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol, and logged
-            _LOG.exception("a request failed", extra={"method": method})
-            error = HandoffError(Code.INTERNAL)
+        except Exception as fault:  # noqa: BLE001 - a fault of ours is answered in the caller's protocol
+            error = refusal_of(fault)
             status = await self._refuse(send, error, None if bare else request_id, operation, asker)
         finally:
             self._telemetry.request_span(

@@ -5,10 +5,12 @@ Duty: run an operation and write its result; write a stream's events.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.ports import StoreUnavailable
 from a2a_handoff.transports.asgi import Send, answer
 from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.wire import faults
@@ -23,6 +25,8 @@ from a2a_handoff.wire.requests import (
     page_token,
 )
 from a2a_handoff.wire.tasks import StreamWriter, TaskEvent, list_json, sse, task_result
+
+_LOG = logging.getLogger("a2a_handoff.transports")
 
 _PUSH = (Operation.SET_PUSH, Operation.GET_PUSH, Operation.LIST_PUSH, Operation.DELETE_PUSH)
 
@@ -73,13 +77,27 @@ async def events_of(
                 continue
             for body in writer.write(event):
                 yield sse(body if request_id is None else rpc_answer(request_id, body))
-    except HandoffError as error:
+    except Exception as fault:  # noqa: BLE001 - the answer has begun; there is no other place to say it
+        error = refusal_of(fault)
         if request_id is None:
             yield sse(faults.a2a_http(error, generation).body)
         else:
             yield sse(faults.jsonrpc(error, generation, request_id).body)
     finally:
         await events.aclose()
+
+
+def refusal_of(fault: Exception) -> HandoffError:
+    """What the caller is told of a request that failed. What is nobody's fault but ours is logged."""
+    if isinstance(fault, HandoffError):
+        return fault
+    if isinstance(fault, StoreUnavailable):
+        _LOG.warning("a request failed: %s", fault)
+        return HandoffError(
+            Code.UNAVAILABLE, "The broker cannot read its store now. Try again.", retry_after_s=1.0
+        )
+    _LOG.error("a request failed", exc_info=fault)
+    return HandoffError(Code.INTERNAL)
 
 
 async def refuse(send: Send, refusal: faults.Refusal) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
@@ -27,6 +27,7 @@ from a2a_handoff.intake import Call, Incoming
 from a2a_handoff.ports import HandoffQuery, Principal
 from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.transports.openapi import Operation, Parameter, document
+from a2a_handoff.transports.rendering import refusal_of
 from a2a_handoff.wire import faults, native
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_context
@@ -67,8 +68,13 @@ class RestSurface:
 
     def _endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            principal = self._gate.admit(request.headers.get("authorization", ""))
-            return _response(await handler(self, request, principal))
+            try:
+                principal = self._gate.admit(request.headers.get("authorization", ""))
+                return _response(await handler(self, request, principal))
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody is there to read it
+            except Exception as fault:  # noqa: BLE001 - a fault of ours is answered as every other
+                return await on_refusal(request, refusal_of(fault))
 
         return endpoint
 

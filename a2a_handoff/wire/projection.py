@@ -295,11 +295,11 @@ def stream_events(
             told.append(_status(after, notices.notice(after, notices.STARTED, language)))
         case ev.HandoffAcknowledged():
             told.append(_status(after, notices.notice(after, notices.CONFIRMED, language)))
-        case ev.OutputRecorded() | ev.ChildAttached():
-            told.extend(_outputs(after, event.outputs))
-        case ev.ReplyReceived():
+        case ev.OutputRecorded() | ev.ChildAttached() | ev.ReplyReceived():
             if before is not None and task_state(before) is not task_state(after):
-                told.append(_status(after))
+                told.append(_status(after))  # it had asked, and goes on
+            if not isinstance(event, ev.ReplyReceived):
+                told.extend(_outputs(after, event.outputs))
         case ev.CallerAsked() | ev.HandoffCompleted():
             told.extend(_outputs(after, event.outputs))
             told.append(_status(after, event.message))

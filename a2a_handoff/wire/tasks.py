@@ -104,7 +104,8 @@ class StreamWriter:
     """Writes the events of one stream.
 
     It keeps two things for the stream's length: that the task was working, since what a leaf is offered
-    must not take it back, and the number of each artifact, which the first generation wants.
+    must not take it back, and the number of each artifact. The first generation wants the number; and a
+    chunk of an artifact that has none yet begins it, or the client would have nothing to append it to.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -129,6 +130,8 @@ class StreamWriter:
     def _task(self, view: TaskView) -> list[bytes]:
         state = self._shown(view.state)
         if self._generation is not _V0_1:
+            for body in view.artifacts:
+                self._number(artifact_id(body))
             task = task_json(replace(view, state=state), self._generation)
             return [b'{"task":%b}' % task if self._generation is _V1_0 else task]
         artifacts = [
@@ -158,22 +161,27 @@ class StreamWriter:
 
     def _artifact(self, event: ArtifactUpdate) -> bytes:
         generation = self._generation
+        name = artifact_id(event.artifact)
+        append = event.append and name in self._numbers
+        number = self._number(name)
         if generation is _V0_1:
-            number = self._numbers.setdefault(artifact_id(event.artifact), len(self._numbers))
             chunk = artifact_out(
-                event.artifact, _V0_1, index=number, append=event.append, last_chunk=event.last_chunk
+                event.artifact, _V0_1, index=number, append=append, last_chunk=event.last_chunk
             )
             return pack({"id": event.task_id, "artifact": Raw(chunk)})
         update: dict[str, Any] = {
             "taskId": event.task_id,
             "contextId": event.context_id,
             "artifact": Raw(artifact_out(event.artifact, generation)),
-            "append": event.append,
+            "append": append,
             "lastChunk": event.last_chunk,
         }
         if generation is _V1_0:
             return pack({"artifactUpdate": update})
         return pack({"kind": "artifact-update"} | update)
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
 
     def _shown(self, state: RemoteState) -> RemoteState:
         if state is RemoteState.SUBMITTED:

@@ -199,8 +199,17 @@ class Desk:
 
     # --- who and where ---------------------------------------------------------------------------
 
+    def _sender(self, principal: Principal, package: Package, parent: Handoff | None) -> str:
+        """Who sends, under the id that it is registered by, however it spells that.
+
+        A loop that changes the case of a name with every round is a loop all the same.
+        """
+        name = self._claimed_sender(principal, package, parent)
+        agent = self.registry.get(principal.tenant, name)
+        return name if agent is None else agent.agent_id
+
     @staticmethod
-    def _sender(principal: Principal, package: Package, parent: Handoff | None) -> str:
+    def _claimed_sender(principal: Principal, package: Package, parent: Handoff | None) -> str:
         """The authenticated name; without authentication, the name that the context claims."""
         if parent is not None and not principal.authenticated:
             return parent.holder or package.context.source_agent or ANONYMOUS

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from a2a_handoff.core import events as ev
-from a2a_handoff.core.agents import Readiness
+from a2a_handoff.core.agents import Readiness, fold
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Event, Outcome, State
@@ -213,9 +213,10 @@ def _guard(c: ev.Request) -> None:
             f"The chain {' -> '.join(path)} has used its {c.policy.max_hops} hops.",
             facts={"path": ",".join(path), "hop_count": str(context.hop_count)},
         )
-    looped = context.target_agent if context.target_agent in path else ""
+    taken = {fold(name) for name in path}
+    looped = context.target_agent if fold(context.target_agent) in taken else ""
     if not looped and c.resolution.reason is Outcome.CYCLE_DETECTED and not c.resolution.candidates:
-        looped = next((p.agent_id for p in c.resolution.passed_over if p.agent_id in path), "")
+        looped = next((p.agent_id for p in c.resolution.passed_over if fold(p.agent_id) in taken), "")
     if looped:
         walk = (*path, looped)
         raise HandoffError(

@@ -171,7 +171,7 @@ class A2AClient:
                 return
             update = await self._read_whole(interface, answer, wait_s=self._idle_s)
         yield update
-        if update.snapshot and not _settled(update):
+        if update.snapshot and update.remote_task_id and not _settled(update):
             async with aclosing(self._poll(interface, update)) as updates:
                 async for update in updates:
                     yield update
@@ -270,7 +270,8 @@ class A2AClient:
                 delay_s = max(delay_s, min(error.retry_after_s or 0.0, self._idle_s))
                 continue
             misses = 0
-            if update != known:
+            # Each answer may name another span; that alone is no news.
+            if replace(update, traceparent=known.traceparent) != known:
                 yield update
                 known = update
             if _settled(update):

@@ -85,7 +85,7 @@ class Http:
     """Makes calls, with connections kept for the next one.
 
     ``connect_s`` bounds connecting, TLS included, in seconds. ``extra_ca_pem`` is trusted beside the
-    public authorities.
+    public authorities; raises ``ValueError`` if a certificate in it is broken.
     """
 
     def __init__(self, policy: UrlPolicy, *, connect_s: float, extra_ca_pem: bytes = b"") -> None:
@@ -95,6 +95,8 @@ class Http:
         self._lanes: OrderedDict[tuple[str, str], _Lane] = OrderedDict()
         self._open: set[Exchange] = set()
         self._closed = False
+        if extra_ca_pem:
+            _trusting(ClientBuilder(), extra_ca_pem).build()  # fails now, and not at the first call
 
     def exchange(self, call: Call, *, wait_s: float | None) -> Exchange:
         """A call, to be entered. ``wait_s`` bounds the wait for the head of the answer."""
@@ -155,9 +157,7 @@ class Http:
             .tcp_keepalive_retries(_KEEPALIVE_RETRIES)
             .resolve(target.host_str or "", address, target.port_or_known_default or 0)
         )
-        if self._extra_ca_pem:
-            builder = builder.add_root_certificate_pem(self._extra_ca_pem)
-        return builder.build()
+        return _trusting(builder, self._extra_ca_pem).build()
 
     def _thin_out(self) -> None:
         """Let go of the lane that was idle longest; its connections close themselves."""
@@ -197,7 +197,7 @@ class Exchange:
                     raise
                 await self._send(self._lane, target)
         except BaseException:
-            self._http.leave(self, self._lane)
+            self._release()
             raise
         return self
 
@@ -208,10 +208,7 @@ class Exchange:
             if self._request is not None:
                 await self._request.__aexit__(None, None, None)
         finally:
-            if self._alarm is not None:
-                self._alarm.cancel()
-            if self._lane is not None:
-                self._http.leave(self, self._lane)
+            self._release()
 
     @property
     def status(self) -> int:
@@ -256,6 +253,12 @@ class Exchange:
         """Make the wait that is under way, and every later one, fail."""
         self._aborted = True
         self._give_up()
+
+    def _release(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._lane is not None:
+            self._http.leave(self, self._lane)
 
     async def _piece(self, amount: int, until: float | None) -> bytes | None:
         if self._response is None:
@@ -326,6 +329,10 @@ class Exchange:
         if self._waiting is not None and not self._expired:
             self._expired = True
             self._waiting.cancel()
+
+
+def _trusting(builder: ClientBuilder, ca_pem: bytes) -> ClientBuilder:
+    return builder.add_root_certificate_pem(ca_pem) if ca_pem else builder
 
 
 def _fault_of(error: PyreqwestError) -> AgentError:

@@ -598,6 +598,16 @@ def test_tls_is_checked_against_the_name_and_not_the_address(
     run(body())
 
 
+def test_a_broken_authority_fails_at_once_and_not_at_the_first_call() -> None:
+    async def body() -> None:
+        broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        with pytest.raises(ValueError, match="builder error"):
+            async with client(extra_ca_pem=broken):
+                pass
+
+    run(body())
+
+
 def test_what_one_parser_takes_for_the_host_is_what_is_vetted() -> None:
     asked: list[str] = []
 

@@ -266,6 +266,31 @@ def test_an_agent_that_does_not_stream_is_sent_to_without_waiting_and_polled() -
     run(body())
 
 
+def test_a_span_that_each_answer_names_anew_is_no_news() -> None:
+    def traced(state: str, span: int) -> bytes:
+        trace = f"traceresponse: 00-0af7651916cd43dd8448eb211c80319c-{span:016x}-01\r\n"
+        return answer(rpc(task(state)), headers=trace)
+
+    async def body() -> None:
+        handler = polled(*(traced("WORKING", n) for n in range(1, 6)), traced("COMPLETED", 6))
+        async with raw_server(handler) as server, client() as made:
+            updates = await collect(made, agent_at(server.url))
+            assert states(updates) == [RemoteState.WORKING, RemoteState.COMPLETED]
+            assert updates[0].traceparent
+
+    run(body())
+
+
+def test_a_task_without_an_id_cannot_be_asked_for_again() -> None:
+    async def body() -> None:
+        nameless = {"status": {"state": "TASK_STATE_WORKING"}, "artifacts": []}
+        async with raw_server(polled({"task": nameless})) as server, client() as made:
+            assert states(await collect(made, agent_at(server.url))) == [RemoteState.WORKING]
+            assert len(server.requests) == 1
+
+    run(body())
+
+
 def test_a_terminal_first_answer_needs_no_polling() -> None:
     async def body() -> None:
         async with raw_server(polled(TASK_DONE)) as server, client() as made:

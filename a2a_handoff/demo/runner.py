@@ -38,13 +38,12 @@ _NEXT = """Where to look next:
 
 _KEPT = """
 Everything keeps running until Ctrl-C. Try:
-  curl -s {url}/api/chains/{correlation_id}
-  curl -s {url}/api/agents
-  curl -s {url}/api/resolve -H 'Content-Type: application/json' \\
-    -d '{{"source_agent": "me", "task": "read a page", "requirements": {{"agent_type": "browser"}}}}'
-  curl -sN {url}/ -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' -d '{{"jsonrpc": "2.0", "id": 1,
-    "method": "SendStreamingMessage", "params": {{"message": {{"messageId": "m-1", "role": "ROLE_USER",
-    "parts": [{{"text": "Why is VAT on INV-2041 20 %?"}}]}}}}}}'"""
+  export A2A_HANDOFF_URL={url}
+  a2a-handoff agents list
+  a2a-handoff chain {correlation_id}
+  a2a-handoff resolve --capability canBrowse "What does the page say?"
+  a2a-handoff send --domain billing --fact invoice=INV-1990 "Please refund INV-1990."
+  curl -s {url}/api/chains/{correlation_id}"""
 
 
 async def play(*, keep: bool, show: Show) -> int:

@@ -24,6 +24,7 @@ from a2a_handoff.kit.client import BrokerClient, Step
 SENDER = "demo-user"
 
 _SCENE_WAIT_S = 30.0
+_LOOK_AGAIN_S = 0.02
 
 
 class Missed(Exception):
@@ -60,7 +61,15 @@ class Stage:
                     self.steps.append(step)
                     await self._tell()
             await self._tell()
-            self.chain = await self.broker.chain(self.correlation_id)
+            self.chain = await self._ended_chain()
+
+    async def _ended_chain(self) -> dict[str, Any]:
+        """The chain; its first handoff ends a moment after the one that carries the task."""
+        while True:
+            chain = await self.broker.chain(self.correlation_id)
+            if chain["handoffs"][0]["ended_at"]:
+                return chain
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def prove(self, happened: object, what: str) -> None:
         """``what`` happened, or the scene failed."""

@@ -23,6 +23,7 @@ from a2a_handoff.core.errors import ERRORS, Code
 from a2a_handoff.core.policy import MAX_HOPS_CAP, Policy
 from a2a_handoff.kit import IncomingHandoff, handoff, read_incoming, ready, release
 from a2a_handoff.kit.directive import REASON_CHARS_MAX, RECEIPT_FIELDS
+from a2a_handoff.wire import notices
 from a2a_handoff.wire.context import Stamp, write_context
 from a2a_handoff.wire.directive import REASON_CHARS, Verb, read_directive
 
@@ -105,6 +106,12 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     assert rows["answer to an offer"].endswith(f"{policy.ack_wait_s:g} s by default")
     assert rows["deliveries of one offer"] == str(policy.deliveries)
     assert rows["agents tried for one handoff"].startswith(f"{policy.agents},")
+
+
+def test_the_system_events_of_the_page_are_those_that_the_broker_sends() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## 7.")[2].partition("## 8.")[0], re.MULTILINE)
+    sent = (notices.STARTED, notices.CONFIRMED, notices.RETURNED, notices.EXPIRED, notices.FAILED)
+    assert tuple(rows) == ("event", *sent)
 
 
 def test_the_error_codes_of_the_page_are_those_of_the_code() -> None:

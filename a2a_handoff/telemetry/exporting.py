@@ -8,7 +8,6 @@ Not here: deriving spans (``core.spans``), what is lost before they exist (``rec
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -27,11 +26,11 @@ from a2a_handoff import __version__
 from a2a_handoff.core import spans as core
 from a2a_handoff.core.spans import SpanRecord
 from a2a_handoff.telemetry.otlp import encode_request, encode_resource, encode_scope, nanoseconds
+from a2a_handoff.telemetry.outage import Outage
 
 SCOPE = "a2a_handoff"
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 
-_LOG = logging.getLogger("a2a_handoff.telemetry")
 _KINDS = {
     core.SpanKind.INTERNAL: SpanKind.INTERNAL,
     core.SpanKind.SERVER: SpanKind.SERVER,
@@ -41,9 +40,6 @@ _KINDS = {
 
 class Sender(Protocol):
     """Takes spans away. ``send`` may block; it says whether they arrived, and never raises."""
-
-    trouble: str
-    """Why the last ``send`` failed."""
 
     def send(self, spans: Sequence[SpanRecord]) -> bool:
         """Send a batch."""
@@ -100,17 +96,9 @@ class CollectorSender:
         # The exporter's HTTP client takes encoded bytes. It is not a published name: without it the
         # slow way through the SDK's encoder is right all the same.
         self._client = getattr(exporter, "_client", None)
-        self._ear = _Ear()
-        self.trouble = ""
 
     def send(self, spans: Sequence[SpanRecord]) -> bool:
         """Send a batch, trying again for as long as ``OTEL_EXPORTER_OTLP_TIMEOUT`` says."""
-        with self._ear:
-            sent = self._send(spans)
-        self.trouble = self._ear.heard
-        return sent
-
-    def _send(self, spans: Sequence[SpanRecord]) -> bool:
         if self._client is None:
             return _export(self._exporter, spans, self._services)
         resources = self._services.encoded({span.service for span in spans})
@@ -119,8 +107,7 @@ class CollectorSender:
 
     def abort(self) -> None:
         """Stop trying."""
-        with self._ear:
-            self._exporter.shutdown()
+        self._exporter.shutdown()
 
 
 class ConsoleSender:
@@ -129,7 +116,6 @@ class ConsoleSender:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._exporter = ConsoleSpanExporter(out=sys.stdout)
-        self.trouble = ""
 
     def send(self, spans: Sequence[SpanRecord]) -> bool:
         """Print a batch."""
@@ -137,31 +123,6 @@ class ConsoleSender:
 
     def abort(self) -> None:
         """Nothing waits here."""
-
-
-class _Ear(logging.Filter):
-    """Keeps what the exporter would log for every batch and every retry, to be told once by us."""
-
-    _LOGGERS = (
-        "opentelemetry.exporter.otlp.proto.http.trace_exporter",
-        "opentelemetry.exporter.otlp.common.http",
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard = ""
-
-    def __enter__(self) -> None:
-        for name in self._LOGGERS:
-            logging.getLogger(name).addFilter(self)
-
-    def __exit__(self, *_exc: object) -> None:
-        for name in self._LOGGERS:
-            logging.getLogger(name).removeFilter(self)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        self.heard = record.getMessage()
-        return False
 
 
 def _export(exporter: SpanExporter, spans: Sequence[SpanRecord], services: Services) -> bool:
@@ -211,7 +172,10 @@ class SpanQueue:
         self._entries: deque[tuple[int, Sequence[SpanRecord]]] = deque()
         self._waiting = 0
         self._sending = False
-        self._failing = False
+        self._outage = Outage(
+            "The trace collector does not take spans; they are dropped and counted until it does.",
+            "The trace collector takes spans again.",
+        )
         self._stopped = False
         self._hurry = False
         self._changed = threading.Condition()
@@ -252,9 +216,10 @@ class SpanQueue:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        if not self._failing:
+        if not self._outage.on:
             self._thread.join(timeout_s)
-        self._sender.abort()
+        with self._outage.listening():
+            self._sender.abort()
         with self._changed:
             lost, self._waiting = self._waiting, 0
             self._entries.clear()
@@ -288,17 +253,11 @@ class SpanQueue:
         return position, spans
 
     def _send(self, position: int, spans: Sequence[SpanRecord]) -> None:
-        if spans and not self._sender.send(spans):
-            if not self._failing:
-                self._failing = True
-                _LOG.warning(
-                    "The trace collector does not take spans; they are dropped and counted until it does. %s",
-                    self._sender.trouble,
-                )
-            self._on_lost("export_failed", len(spans))
-            return
-        if spans and self._failing:
-            self._failing = False
-            _LOG.info("The trace collector takes spans again.")
-        if not self._failing:
+        if spans:
+            with self._outage.listening():
+                sent = self._sender.send(spans)
+            self._outage.note(ok=sent)
+            if not sent:
+                self._on_lost("export_failed", len(spans))
+        if not self._outage.on:
             self.exported_position = max(self.exported_position, position)

@@ -4,16 +4,13 @@ Duty: the table of instruments, the published formulas, and ``measure``: the mea
 brings. Rules: a handoff is counted once in ``handoff.duration`` and once in ``handoff.outcomes``;
 attempts are counted apart; agents that are not registered are ``_OTHER``, so that a caller cannot make
 series at will.
-Not here: spans (``core.spans``), the thread that records (``recorder``).
+Not here: spans (``core.spans``), adding values up (``tally``), the thread that does (``recorder``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
-
-from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Role
@@ -288,62 +285,3 @@ def _agents(h: Handoff, label: Label) -> Attributes:
     if h.attempts:
         out["handoff.target.agent.name"] = label(h.tenant, h.attempts[-1].agent_id)
     return out
-
-
-def _every_state(readings: Iterable[QueueReading]) -> Iterable[QueueReading]:
-    """A reading for each state that is not an end: a missing series means a broker that is not there."""
-    given = {reading.state: reading for reading in readings}
-    return [given.get(s, QueueReading(s, 0, 0.0)) for s in State if not s.terminal]
-
-
-class Instruments:
-    """The instruments of the table, on a meter."""
-
-    def __init__(
-        self,
-        meter: Meter,
-        *,
-        queue: Callable[[], Iterable[QueueReading]],
-        dropped: Callable[[], Mapping[str, int]],
-    ) -> None:
-        self._record: dict[str, Callable[[float, Attributes, Context], None]] = {}
-        observed: dict[str, Callable[[], Sequence[tuple[float, dict[str, str]]]]] = {
-            "handoff.queue.size": lambda: [
-                (r.size, {"handoff.state": r.state}) for r in _every_state(queue())
-            ],
-            "handoff.queue.oldest_age": lambda: [
-                (r.oldest_age_s, {"handoff.state": r.state}) for r in _every_state(queue())
-            ],
-            "handoff.telemetry.dropped": lambda: [
-                (count, {"handoff.drop.reason": reason}) for reason, count in dropped().items()
-            ],
-        }
-        for row in INSTRUMENTS:
-            read = observed.get(row.name)
-            if read is not None:
-                self._observe(meter, row, read)
-            elif row.type == "histogram":
-                histogram = meter.create_histogram(
-                    row.name, row.unit, row.meaning, explicit_bucket_boundaries_advisory=row.buckets
-                )
-                self._record[row.name] = histogram.record
-            else:
-                self._record[row.name] = meter.create_counter(row.name, row.unit, row.meaning).add
-
-    @staticmethod
-    def _observe(
-        meter: Meter, row: InstrumentRow, read: Callable[[], Sequence[tuple[float, dict[str, str]]]]
-    ) -> None:
-        def callback(_options: CallbackOptions) -> Iterable[Observation]:
-            return [Observation(value, attributes) for value, attributes in read()]
-
-        create = {
-            "counter": meter.create_observable_counter,
-            "gauge": meter.create_observable_gauge,
-            "updowncounter": meter.create_observable_up_down_counter,
-        }[row.type]
-        create(row.name, [callback], row.unit, row.meaning)
-
-    def record(self, measurement: Measurement, context: Context) -> None:
-        """Record a value; ``context`` leads its exemplar to a span."""
-        self._record[measurement.instrument](max(0, measurement.value), measurement.attributes, context)

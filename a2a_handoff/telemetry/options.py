@@ -25,15 +25,16 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 class Options:
     """What the environment asks for.
 
-    ``traces``: where spans go, empty for nowhere. ``prometheus`` and ``push_metrics``: how metrics
-    leave. ``queue`` bounds the spans that wait for the collector, ``batch`` those sent at once,
-    ``delay_s`` how long a span waits for others.
+    ``traces``: where spans go, empty for nowhere. ``prometheus`` and ``push_metrics``: how metrics leave,
+    pushed every ``push_every_s`` seconds. ``queue`` bounds the spans that wait for the collector,
+    ``batch`` those sent at once, ``delay_s`` how long a span waits for others.
     """
 
     enabled: bool = True
     traces: Literal["otlp", "console", ""] = ""
     prometheus: bool = True
     push_metrics: bool = False
+    push_every_s: float = 60.0
     service_name: str = SERVICE_NAME
     queue: int = 20_000
     batch: int = 512
@@ -56,6 +57,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         traces=traces,
         prometheus="prometheus" in metrics,
         push_metrics="otlp" in metrics,
+        push_every_s=_number(environ, "OTEL_METRIC_EXPORT_INTERVAL", 60_000) / 1000,
         service_name=environ.get("OTEL_SERVICE_NAME", "").strip() or SERVICE_NAME,
         queue=queue,
         batch=min(queue, _number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", DEFAULTS.batch)),

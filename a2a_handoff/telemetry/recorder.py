@@ -17,25 +17,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Scope
 
 from a2a_handoff import __version__
 from a2a_handoff.config import Settings
 from a2a_handoff.core.errors import Code
-from a2a_handoff.core.events import HandoffRequested
+from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.spans import spans_of
-from a2a_handoff.core.tracing import SpanRef
 from a2a_handoff.ports import Change, Recorded
 from a2a_handoff.telemetry.exporting import (
     SCHEMA_URL,
@@ -45,15 +41,23 @@ from a2a_handoff.telemetry.exporting import (
     Services,
     SpanQueue,
 )
-from a2a_handoff.telemetry.instruments import LOSSES, OTHER, Instruments, Measurement, QueueReading, measure
+from a2a_handoff.telemetry.instruments import (
+    INSTRUMENTS,
+    LOSSES,
+    OTHER,
+    Measurement,
+    QueueReading,
+    measure,
+)
+from a2a_handoff.telemetry.metrics import MetricPush, Prometheus, otlp_metrics
 from a2a_handoff.telemetry.options import Options, read_options
 from a2a_handoff.telemetry.served import Served, instrumented, measure_served, span_of_served, superseded
+from a2a_handoff.telemetry.tally import Tally
 
 #: The mark in the store up to which spans have left.
 SPANS_MARK = "spans"
 
 _LOG = logging.getLogger("a2a_handoff.telemetry")
-_NOWHERE = Context()
 #: How long notes gather before the thread works on them; so many wait at most.
 _GATHER_S = 0.02
 _NOTES_MAX = 5_000
@@ -109,10 +113,10 @@ class Telemetry:
         )
         self._spans = self._open_spans(_of_traces(resource))
         self._resource = resource
-        self._registry = CollectorRegistry()
-        self._meters = MeterProvider(self._readers(), resource, shutdown_on_exit=False)
-        meter = self._meters.get_meter(SCOPE, __version__, SCHEMA_URL)
-        self._instruments = Instruments(meter, queue=self._read_queue, dropped=lambda: self.dropped)
+        self._tally = Tally(INSTRUMENTS)
+        self._prometheus = Prometheus(self._tally, resource)
+        self._started_at = time.time()
+        self._push = self._open_push()
         self._thread = threading.Thread(target=self._run, name="a2a-handoff-telemetry", daemon=True)
         if self.options.enabled:
             self._thread.start()
@@ -121,7 +125,7 @@ class Telemetry:
 
     def record(self, change: Change) -> None:
         """Note a committed change."""
-        if isinstance(change.recorded[0].event, HandoffRequested):
+        if change.before is None and change.after.trace.server is not None:
             superseded()
         self._note(change)
 
@@ -184,13 +188,18 @@ class Telemetry:
         """
         return None if self._spans is None else self._spans.exported_position
 
-    def render_metrics(self) -> tuple[bytes, str]:
+    def render_metrics(self, accept: str = "") -> tuple[bytes, str]:
         """The metrics in Prometheus' text format, and its content type.
 
-        Everything noted before is in it. May take milliseconds: call it from a thread.
+        ``accept`` is the header of the request: who takes OpenMetrics gets exemplars too. Everything
+        noted before is in it. May take milliseconds: call it from a thread.
         """
+        if not self.options.prometheus:
+            return b"", CONTENT_TYPE_PLAIN_0_0_4
         self._work()
-        return generate_latest(self._registry), CONTENT_TYPE_PLAIN_0_0_4
+        with self._working:
+            self._observe()
+            return self._prometheus.render(accept)
 
     # --- after a crash ---------------------------------------------------------------------------
 
@@ -240,12 +249,12 @@ class Telemetry:
         self._work()
         self._stopped = True
         self._awake.set()
-        # The SDK's last push of metrics may hang longer than we may wait.
-        pushing = threading.Thread(target=self._meters.shutdown, name="a2a-handoff-metrics", daemon=True)
-        pushing.start()
+        if self._push is not None:
+            self._push.finish()
         if self._spans is not None:
             self._spans.shutdown(max(0.0, deadline - time.monotonic()))
-        pushing.join(max(0.0, deadline - time.monotonic()))
+        if self._push is not None:
+            self._push.shutdown(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -278,44 +287,43 @@ class Telemetry:
             case Change():
                 self._change(note)
             case Served():
-                self._measure(measure_served(note), _NOWHERE)
+                self._add(measure_served(note))
                 span = span_of_served(note, self._ratio, self._inbound) if self._spans else None
                 if span and self._spans:
                     self._spans.put((span,))
             case _Refused(error_type=error_type, tenant=tenant, sender=sender):
                 labels = {"handoff.source.agent.name": self._label(tenant, sender), "error.type": error_type}
-                self._instruments.record(Measurement("handoff.rejections", 1, {**labels}), _NOWHERE)
+                self._add((Measurement("handoff.rejections", 1, {**labels}),))
 
     def _change(self, change: Change) -> None:
         before = change.before
-        context = self._exemplar(change.after)
+        trace = change.after.trace
+        shown = self._spans is not None and trace.sampled
         last = change.recorded[-1]
         for recorded in change.recorded:
             event = recorded.event
             after = change.after if recorded is last else evolve(before, event)
-            self._measure(measure(before, event, after, self._label), context)
+            span = (trace.trace_id, trace.hop_span_id, event.at) if shown else None
+            self._add(measure(before, event, after, self._label), span)
             if self._spans is not None:
                 self._spans.put(spans_of(before, event, after, new_chain=change.new_chain), recorded.position)
             before = after
 
-    def _measure(self, measurements: Iterable[Measurement], context: Context) -> None:
+    def _add(self, measurements: Iterable[Measurement], span: tuple[str, str, float] | None = None) -> None:
         for measurement in measurements:
-            self._instruments.record(measurement, context)
+            self._tally.add(measurement, span)
 
-    def _read_queue(self) -> Iterable[QueueReading]:
-        return self.queue()
+    def _observe(self) -> None:
+        """Read what is not added up. A state without handoffs is 0: no series means no broker."""
+        given = {reading.state: reading for reading in self.queue()}
+        open_states = [given.get(s, QueueReading(s, 0, 0.0)) for s in State if not s.terminal]
+        self._tally.observe("handoff.queue.size", [(r.size, (r.state,)) for r in open_states])
+        self._tally.observe("handoff.queue.oldest_age", [(r.oldest_age_s, (r.state,)) for r in open_states])
+        lost = [(count, (reason,)) for reason, count in self.dropped.items()]
+        self._tally.observe("handoff.telemetry.dropped", lost)
 
     def _label(self, tenant: str, agent_id: str) -> str:
         return agent_id if self.known_agent(tenant, agent_id) else OTHER
-
-    def _exemplar(self, handoff: Handoff) -> Context:
-        """A context in which the handoff's span is the current one.
-
-        Only where metrics are pushed: Prometheus' text format has no place for exemplars.
-        """
-        if self._spans is None or not self.options.push_metrics or not handoff.trace.sampled:
-            return _NOWHERE
-        return span_context(SpanRef(trace_id=handoff.trace.trace_id, span_id=handoff.trace.hop_span_id))
 
     def _lose(self, reason: str, count: int) -> None:
         with self._lost:
@@ -340,23 +348,22 @@ class Telemetry:
             on_lost=self._lose,
         )
 
-    def _readers(self) -> list[MetricReader]:
-        readers: list[MetricReader] = []
-        if self.options.prometheus:
-            readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=self._registry))
-        if self.options.push_metrics:
-            readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
-        return readers
+    def _open_push(self) -> MetricPush | None:
+        if not self.options.push_metrics:
+            return None
+        scope = InstrumentationScope(SCOPE, __version__, SCHEMA_URL)
+
+        def read() -> MetricsData:
+            self._work()
+            with self._working:
+                self._observe()
+                return otlp_metrics(self._tally, self._resource, scope, started_at=self._started_at)
+
+        return MetricPush(read, OTLPMetricExporter(), interval_s=self.options.push_every_s)
 
 
 def _nobody(_tenant: str, _agent_id: str) -> bool:
     return False
-
-
-def span_context(ref: SpanRef) -> Context:
-    """A context in which a span from elsewhere is the current one."""
-    span = SpanContext(int(ref.trace_id, 16), int(ref.span_id, 16), False, TraceFlags(TraceFlags.SAMPLED))
-    return set_span_in_context(NonRecordingSpan(span), _NOWHERE)
 
 
 def _of_traces(resource: Resource) -> Resource:

@@ -92,11 +92,33 @@ def a_span():
     return story.spans[0]
 
 
+def test_c061_metrics_that_cannot_be_pushed_are_warned_of_once_and_hold_nothing_up(make, caplog):
+    with closed_port() as closed:
+        telemetry = make(
+            {
+                "OTEL_METRICS_EXPORTER": "otlp",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": closed,
+                "OTEL_TRACES_EXPORTER": "none",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "0.1",
+                "OTEL_METRIC_EXPORT_INTERVAL": "20",
+            }
+        )
+        telemetry.record(two_hundred().changes[0])
+        deadline = time.monotonic() + 5
+        while telemetry._push._outage.on is False and time.monotonic() < deadline:
+            telemetry._push._stop.wait(0.02)
+        started = time.monotonic()
+        telemetry.shutdown(5)
+        assert time.monotonic() - started < 5.5
+    warnings = [r.message for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "does not take metrics" in warnings[0]
+
+
 class Stuck:
     """A sender that holds what it got until it is let go."""
 
     def __init__(self) -> None:
-        self.trouble = ""
         self.go = threading.Event()
         self.got: list[int] = []
 

@@ -8,11 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
 
-from a2a_handoff.core.tracing import SpanRef
 from a2a_handoff.telemetry import configure_logging
 from a2a_handoff.telemetry.logs import JsonFormatter, TextFormatter, redacted
-from a2a_handoff.telemetry.recorder import span_context
 
 
 def record(message="hello %s", *args, exc_info=None, **extra):
@@ -39,13 +38,8 @@ def test_a_line_is_one_json_object_with_the_published_fields():
 
 
 def test_c057_ids_of_the_current_span_are_32_and_16_digits_with_their_zeros():
-    from opentelemetry.context import attach, detach
-
-    token = attach(span_context(SpanRef(trace_id="0" * 28 + "abcd", span_id="0" * 12 + "beef")))
-    try:
+    with use_span(NonRecordingSpan(SpanContext(0xABCD, 0xBEEF, is_remote=False))):
         line = json.loads(JsonFormatter().format(record()))
-    finally:
-        detach(token)
     assert (line["trace_id"], line["span_id"]) == ("0" * 28 + "abcd", "0" * 12 + "beef")
 
 

@@ -753,6 +753,15 @@ def test_pages_follow_each_other_without_gap_or_repeat(disk: Disk, filters: dict
     disk.run(body)
 
 
+def test_an_agent_that_holds_what_it_sent_is_listed_and_counted_once(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        await store.commit(commit_of(first_write("h-1", offered_event("billing"), sender="billing")))
+        page = await store.list_handoffs(HandoffQuery(tenant="default", agent="billing"))
+        assert ([handoff.id for handoff in page.handoffs], page.total) == (["h-1"], 1)
+
+    disk.run(body)
+
+
 def test_a_page_that_ends_the_listing_has_no_next(disk: Disk) -> None:
     async def body(store: Store) -> None:
         await store.commit(commit_of(first_write("h-1"), first_write("h-2")))

@@ -27,6 +27,9 @@ from typing import Self
 
 import httpx
 
+if sys.platform != "win32":
+    from multiprocessing import forkserver
+
 from a2a_handoff.demo.leash import die_with_parent
 
 _AGENT = "a2a_handoff.demo.agent"
@@ -80,6 +83,7 @@ class Processes:
         else:
             self._agents = multiprocessing.get_context("forkserver")
             self._agents.set_forkserver_preload([_AGENT])
+            forkserver.ensure_running()  # begins to import while the rest goes on
         self._leash_end, self._leash = self._agents.Pipe(duplex=False)
 
     def __enter__(self) -> Self:

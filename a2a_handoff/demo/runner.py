@@ -51,10 +51,14 @@ async def play(*, keep: bool, show: Show) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="a2a-handoff-demo-") as name, Processes(Path(name)) as processes:
         try:
-            url = _start(processes, Path(name), show)
-            # Imported now: a2a-sdk takes seconds, in which the children get going.
+            show.note("starting the broker and the agents ...")
+            ports = _move_cards(cards_folder(), Path(name) / "agent_cards")
+            url = _start_broker(processes, Path(name))
+            # Imported now: a2a-sdk takes seconds, and broker and agents need it at the same time.
             from a2a_handoff.demo.scenes import play_all  # noqa: PLC0415
 
+            for agent in AGENTS:
+                processes.start_agent(agent, ports[agent], url, Path(name) / "agent_cards")
             await processes.ready()
         except (ChildFailed, FileNotFoundError) as error:
             show.missed(str(error))
@@ -72,27 +76,27 @@ async def play(*, keep: bool, show: Show) -> int:
     return 0
 
 
-def _start(processes: Processes, folder: Path, show: Show) -> str:
-    """Start everything; the address of the broker."""
-    source = cards_folder()
-    cards = folder / "agent_cards"
+def _move_cards(source: Path, cards: Path) -> dict[str, int]:
+    """Copy the cards of the demo's agents, each with a port that is free; those ports."""
     cards.mkdir()
     ports: dict[str, int] = {}
     for agent in (*AGENTS, DOWN):
         card = read_card(source, agent)
         ports[agent] = free_port(port_of(card))
         (cards / f"{agent}.json").write_text(json.dumps(at_port(card, ports[agent])), encoding="utf-8")
+    return ports
+
+
+def _start_broker(processes: Processes, folder: Path) -> str:
+    """Start the broker with the moved cards; its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    show.note("starting the broker and the agents ...")
     settings = {
         **{name: value for name, value in os.environ.items() if not name.startswith("A2A_HANDOFF_")},
         **_BROKER_ENV,
         "A2A_HANDOFF_PORT": str(port),
         "A2A_HANDOFF_STORE": f"sqlite:///{folder / 'demo.db'}",
-        "A2A_HANDOFF_CARDS": str(cards),
+        "A2A_HANDOFF_CARDS": str(folder / "agent_cards"),
     }
     processes.start_broker(url, settings)
-    for agent in AGENTS:
-        processes.start_agent(agent, ports[agent], url, cards)
     return url

@@ -15,6 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, cast
+from urllib.parse import quote
 
 import httpx
 from a2a.client import ClientCallContext, ClientConfig, ClientFactory
@@ -166,7 +167,7 @@ class BrokerClient:
 
     async def chain(self, correlation_id: str) -> dict[str, Any]:
         """All handoffs of a chain."""
-        return await self._rest("GET", f"/api/chains/{correlation_id}")
+        return await self._rest("GET", f"/api/chains/{quote(correlation_id, safe='')}")
 
     async def events(self, handoff_id: str, *, after: int = 0) -> list[dict[str, Any]]:
         """The log of one handoff as CloudEvents, from ``seq`` ``after`` + 1 on; one page."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -53,7 +54,8 @@ def face_card(url: str, agent: Agent) -> tuple[bytes, str]:
     skills = [_skill(skill, agent) for skill in agent.skills]
     name = agent.name or agent.agent_id
     description = f"{name}, reached through the handoff broker."
-    return _card(f"{url}/agents/{agent.agent_id}", name, description, agent.version or __version__, skills)
+    address = f"{url}/agents/{quote(agent.agent_id, safe='')}"
+    return _card(address, name, description, agent.version or __version__, skills)
 
 
 def _skill(skill: Skill, agent: Agent) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -281,7 +282,7 @@ def test_c056_the_trace_of_the_caller_goes_on_to_the_target():
     assert root.parent_remote
     assert server.parent_remote
     assert not one(story, "handoff agent-b").parent_remote
-    assert story.handoffs[h].attempt.span_id == one(story, "invoke_agent agent-b").span_id
+    assert story.handoffs[h].attempts[0].span_id == one(story, "invoke_agent agent-b").span_id
 
 
 def test_a_foreign_trace_keeps_the_request_and_the_links_lead_both_ways():
@@ -311,7 +312,9 @@ def test_a_directive_makes_no_server_span():
     h2 = story.request("agent-c", sender="agent-b", parent=h1, call=Post(started_at=0.0))
     story.ack(h2)
     hop = one(story, "handoff agent-c")
-    assert hop.parent_span_id == span_of_holder(story.handoffs[h1]).span_id
+    holder = span_of_holder(story.handoffs[h1])
+    assert holder is not None
+    assert hop.parent_span_id == holder.span_id
     assert names(story.spans).count("POST /") == 1
 
 
@@ -350,6 +353,7 @@ def test_no_body_no_free_text_and_no_path_is_in_a_span():
 
 # --- laws ----------------------------------------------------------------------------------------
 
+T = TypeVar("T")
 KNOWN_NAMES = {row.name for row in SPANS}
 KNOWN_ATTRIBUTES = {row.name for row in ATTRIBUTES}
 KNOWN_EVENTS = {row.name for row in EVENTS}
@@ -401,10 +405,16 @@ def test_every_tale_speaks_only_the_published_names(story):
 @given(tales())
 @settings(deadline=None, max_examples=50)
 def test_spans_of_a_log_read_back_are_the_same_bytes(story):
-    encode = msgspec.msgpack.encode
     for step in story.steps:
-        event = msgspec.msgpack.decode(encode(step.event), type=type(step.event))
-        before = step.before and msgspec.msgpack.decode(encode(step.before), type=type(step.before))
-        after = msgspec.msgpack.decode(encode(step.after), type=type(step.after))
-        again = spans_of(before, event, after, new_chain=step.new_chain)
-        assert encode(again) == encode(spans_of_step(step))
+        again = spans_of(
+            step.before and read_back(step.before),
+            read_back(step.event),
+            read_back(step.after),
+            new_chain=step.new_chain,
+        )
+        assert msgspec.msgpack.encode(again) == msgspec.msgpack.encode(spans_of_step(step))
+
+
+def read_back(what: T) -> T:
+    """As it comes out of a store."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(what), type=type(what))

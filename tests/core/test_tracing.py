@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import uuid
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from a2a_handoff.core.tracing import (
+    HopTrace,
     InboundTrace,
     ParentSource,
+    ServerSpan,
     SpanRef,
     derived_span_id,
     keeps,
@@ -35,15 +38,22 @@ FRESH = "0198c0de-0000-7000-8000-00000000abcd"
 def plan(correlation_id=CHAIN, *, call=None, **inbound):
     options = {k: inbound.pop(k) for k in ("stored", "known_chain", "ratio", "tenant") if k in inbound}
     ids = iter(f"{n:016x}" for n in range(1, 9))
+    given_trace: dict[str, Any] = {"trusted": True, **inbound}
     return plan_hop(
         correlation_id=correlation_id,
         tenant=options.pop("tenant", "default"),
         new_correlation_id=FRESH,
-        inbound=InboundTrace(**{"trusted": True, **inbound}),
+        inbound=InboundTrace(**given_trace),
         call=call or Post(),
         new_span_id=lambda: next(ids),
         **options,
     )
+
+
+def server(trace: HopTrace) -> ServerSpan:
+    """The span of the request; fails if there is none."""
+    assert trace.server is not None
+    return trace.server
 
 
 # --- ids -----------------------------------------------------------------------------------------
@@ -139,33 +149,33 @@ def test_a_first_hop_without_any_trace_hangs_below_its_request_and_that_below_th
     assert name == CHAIN
     assert trace.trace_id == TRACE
     assert trace.parent_source is ParentSource.ROOT
-    assert trace.server.parent_span_id == root_span_id(TRACE)
-    assert trace.parent_span_id == trace.server.span.span_id
+    assert server(trace).parent_span_id == root_span_id(TRACE)
+    assert trace.parent_span_id == server(trace).span.span_id
     assert trace.links == ()
 
 
 def test_an_agent_that_sent_nothing_hangs_below_its_stored_span():
     trace, _ = plan(stored=STORED, known_chain=True)
     assert trace.parent_source is ParentSource.STORED
-    assert trace.server.parent_span_id == STORED.span_id
+    assert server(trace).parent_span_id == STORED.span_id
 
 
 @pytest.mark.parametrize("carrier", ["http", "context"])
 def test_a_span_of_the_chains_own_trace_is_the_parent(carrier):
     trace, _ = plan(stored=STORED, known_chain=True, **{carrier: AGENT_SPAN})
     assert trace.parent_source is ParentSource.PROPAGATED
-    assert trace.server.parent_span_id == "b7ad6b7169203331"
+    assert server(trace).parent_span_id == "b7ad6b7169203331"
     assert trace.root_parent is None
 
 
 def test_the_span_in_the_context_goes_before_the_one_in_the_header():
     trace, _ = plan(context=AGENT_SPAN, http=f"00-{TRACE}-{'c' * 16}-01", known_chain=True)
-    assert trace.server.parent_span_id == "b7ad6b7169203331"
+    assert server(trace).parent_span_id == "b7ad6b7169203331"
 
 
 def test_the_trace_of_a_gateway_in_between_is_only_linked():
     trace, _ = plan(context=AGENT_SPAN, http=OTHER, known_chain=True)
-    assert trace.server.span.trace_id == TRACE
+    assert server(trace).span.trace_id == TRACE
     assert trace.links == (parse_traceparent(OTHER),)
 
 
@@ -174,15 +184,15 @@ def test_an_unsampled_span_is_skipped_because_nobody_exports_it():
     assert trace.parent_source is ParentSource.STORED
     foreign, _ = plan(http=OTHER[:-2] + "00")
     assert foreign.links == ()
-    assert foreign.server.span.trace_id == TRACE
+    assert server(foreign).span.trace_id == TRACE
 
 
 def test_another_trace_keeps_the_request_and_both_are_linked():
     trace, name = plan(http=OTHER)
     assert name == CHAIN
-    assert trace.server.span.trace_id == OTHER_TRACE
-    assert trace.server.parent_span_id == "00f067aa0ba902b7"
-    assert trace.links == (trace.server.span,)
+    assert server(trace).span.trace_id == OTHER_TRACE
+    assert server(trace).parent_span_id == "00f067aa0ba902b7"
+    assert trace.links == (server(trace).span,)
     assert trace.parent_span_id == root_span_id(TRACE)
     assert trace.parent_source is ParentSource.ROOT
 
@@ -192,7 +202,7 @@ def test_c056_a_caller_without_a_correlation_id_has_its_trace_continued():
     assert name == OTHER_TRACE
     assert trace.trace_id == OTHER_TRACE
     assert trace.root_parent == parse_traceparent(OTHER)
-    assert trace.server.parent_span_id == "00f067aa0ba902b7"
+    assert server(trace).parent_span_id == "00f067aa0ba902b7"
     assert trace.tracestate == "vendor=1"
 
 
@@ -212,14 +222,14 @@ def test_in_another_tenant_a_trace_cannot_be_a_name_and_is_linked_instead():
     trace, name = plan("", http=OTHER, tenant="acme")
     assert name == FRESH
     assert trace.trace_id == trace_id_of(FRESH, "acme")
-    assert trace.links == (trace.server.span,)
+    assert trace.links == (server(trace).span,)
 
 
 @pytest.mark.parametrize("inbound", [{"trusted": False}, {"policy": "restart"}])
 def test_a_stranger_is_linked_and_never_continued(inbound):
     trace, name = plan("", http=OTHER, tracestate="vendor=1", **inbound)
     assert name == FRESH
-    assert trace.server.span.trace_id == trace.trace_id
+    assert server(trace).span.trace_id == trace.trace_id
     assert trace.links == (parse_traceparent(OTHER),)
     assert trace.tracestate == ""
     inside, _ = plan(http=AGENT_SPAN, **inbound)
@@ -292,9 +302,9 @@ def test_the_parent_is_always_in_the_hops_own_trace_or_comes_from_a_trusted_samp
     heard = {ref.span_id for ref in map(parse_traceparent, (http, context)) if ref and ref.sampled}
     heard = heard if trusted and policy == "continue" else set()
     ours = {root_span_id(trace.trace_id), "5" * 16} | heard
-    if trace.server is not None and trace.server.span.trace_id == trace.trace_id:
-        assert trace.parent_span_id == trace.server.span.span_id
-        assert trace.server.parent_span_id in ours
+    if trace.server is not None and server(trace).span.trace_id == trace.trace_id:
+        assert trace.parent_span_id == server(trace).span.span_id
+        assert server(trace).parent_span_id in ours
     else:
         assert trace.parent_span_id in ours
     assert all(link.trace_id != trace.trace_id for link in trace.links)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -72,7 +72,7 @@ class OtlpReceiver:
                 self.end_headers()
                 self.wfile.write(answer)
 
-            def log_message(self, *args: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its base calls it so
                 pass
 
         class Server(ThreadingHTTPServer):
@@ -223,7 +223,7 @@ def _value(value: Any) -> Any:
 
 
 @contextmanager
-def closed_port() -> Iterator[str]:
+def closed_port() -> Generator[str]:
     """An endpoint that refuses connections."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     port = server.server_address[1]
@@ -232,7 +232,7 @@ def closed_port() -> Iterator[str]:
 
 
 @contextmanager
-def black_hole() -> Iterator[str]:
+def black_hole() -> Generator[str]:
     """An endpoint that accepts connections and never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

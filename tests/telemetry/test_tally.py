@@ -73,6 +73,7 @@ def test_exemplars_are_there_for_who_accepts_openmetrics():
     tally.add(Measurement("x.time", 2, {"who": "a"}), ("1" * 32, "2" * 16, 1_750_000_000.0))
     found = samples(tally, accept="application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2")
     exemplar = found["x_time_seconds_bucket", ("le", "3.0"), ("well", ""), ("who", "a")].exemplar
+    assert exemplar is not None
     assert exemplar.labels == {"trace_id": "1" * 32, "span_id": "2" * 16}
     assert exemplar.value == 2
     assert all(s.exemplar is None for s in samples(tally).values())

@@ -14,7 +14,7 @@ from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import HandoffContext, HandoffOptions, Mode, Package, Requirements
 from a2a_handoff.core.errors import HandoffError
-from a2a_handoff.core.events import Command, Event, Outcome
+from a2a_handoff.core.events import Command, Event, Outcome, State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.core.policy import Policy
@@ -252,13 +252,19 @@ def tales(draw):
         inbound=InboundTrace(http=traced, trusted=draw(st.booleans())),
         correlation_id=draw(st.sampled_from(["", CHAIN])),
     )
-    for _ in range(draw(st.integers(0, 14))):
+    for _ in range(draw(st.integers(0, 16))):
         handoff_id = draw(st.sampled_from(sorted(story.handoffs)))
         h = story.handoffs[handoff_id]
+        kind = draw(st.sampled_from(("hand on", "accept", "anything")))
         try:
-            if len(story.handoffs) < 4 and h.owner == "target" and draw(st.booleans()):
-                free = [a for a in AGENTS if a not in h.path]
-                story.request(*free[:1], sender=h.holder, parent=handoff_id, mode=draw(st.sampled_from(Mode)))
+            if kind == "hand on" and len(story.handoffs) < 4 and h.owner == "target":
+                free = [agent for agent in AGENTS if agent not in h.path]
+                mode = draw(st.sampled_from(Mode))
+                story.request(*free[:2], sender=h.holder, parent=handoff_id, mode=mode)
+            elif kind == "accept" and h.state is State.OFFERED:
+                story.ack(handoff_id, synthetic=draw(st.booleans()))
+                if h.parent is not None and h.parent.mode is Mode.TRANSFER:
+                    story.do(h.parent.handoff_id, ev.ChildTookOver(child_id=handoff_id), after_s=0)
             else:
                 story.do(handoff_id, a_command(draw, story, handoff_id))
         except HandoffError:

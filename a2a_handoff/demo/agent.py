@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -72,16 +73,10 @@ async def register(name: str, card: Card, broker: str) -> None:
     print(f"{name}: no broker at {broker}", file=sys.stderr)
 
 
-def serve(name: str, port: int, broker: str, cards: Path) -> None:
-    """Serve one agent until the process is told to stop."""
-    card = at_port(read_card(cards, name), port)
-    uvicorn.run(
-        build(name, card, broker),
-        host="127.0.0.1",
-        port=port,
-        log_level="warning",
-        timeout_graceful_shutdown=2,
-    )
+def serve(name: str, card: Card, broker: str, bound: socket.socket) -> None:
+    """Serve one agent on a bound socket, whose port its card names, until it is told to stop."""
+    config = uvicorn.Config(build(name, card, broker), log_level="warning", timeout_graceful_shutdown=2)
+    uvicorn.Server(config).run(sockets=[bound])
 
 
 def main() -> None:
@@ -95,8 +90,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.leash:
         die_with_parent()
-    cards = options.cards or cards_folder()
-    serve(options.name, options.port or port_of(read_card(cards, options.name)), options.broker, cards)
+    card = read_card(options.cards or cards_folder(), options.name)
+    port = options.port or port_of(card)
+    with socket.create_server(("127.0.0.1", port)) as bound:
+        serve(options.name, at_port(card, port), options.broker, bound)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ import httpx
 if sys.platform != "win32":
     from multiprocessing import forkserver
 
+from a2a_handoff.demo.cards import Card, port_of
 from a2a_handoff.demo.leash import die_with_parent
 
 _AGENT = "a2a_handoff.demo.agent"
@@ -109,14 +110,14 @@ class Processes:
             )
         self._children.append(Child("broker", process, f"{url}/readyz", log))
 
-    def start_agent(self, name: str, port: int, broker: str, cards: Path) -> None:
-        """Start an agent, which registers with the broker."""
+    def start_agent(self, name: str, card: Card, broker: str, bound: socket.socket) -> None:
+        """Start an agent on a bound socket; it registers with the broker."""
         log = self._folder / f"{name}.log"
         log.touch()
-        args = (name, port, broker, cards, log, self._leash_end)
+        args = (name, card, broker, bound, log, self._leash_end)
         process = self._agents.Process(target=_agent, args=args, name=name, daemon=True)
         process.start()
-        ready_url = f"http://127.0.0.1:{port}/.well-known/agent-card.json"
+        ready_url = f"http://127.0.0.1:{port_of(card)}/.well-known/agent-card.json"
         self._children.append(Child(name, process, ready_url, log))
 
     async def ready(self) -> None:
@@ -162,7 +163,9 @@ class Processes:
         self._leash.close()
 
 
-def _agent(name: str, port: int, broker: str, cards: Path, log: Path, leash_end: Connection) -> None:
+def _agent(
+    name: str, card: Card, broker: str, bound: socket.socket, log: Path, leash_end: Connection
+) -> None:
     """What an agent's process runs."""
     from a2a_handoff.demo.agent import serve  # noqa: PLC0415 - the runner itself does not need it
 
@@ -172,19 +175,23 @@ def _agent(name: str, port: int, broker: str, cards: Path, log: Path, leash_end:
         os.dup2(words.fileno(), 1)
         os.dup2(words.fileno(), 2)
     die_with_parent(leash_end.fileno())
-    serve(name, port, broker, cards)
+    serve(name, card, broker, bound)
 
 
-def free_port(wished: int = 0) -> int:
-    """The wished port of the loopback if it is free, else any free one."""
+def bound_socket(wished: int = 0) -> socket.socket:
+    """A socket on the wished port of the loopback if that is free, else on any free one.
+
+    It is kept from here on, so that nobody else can take the port before the agent listens; with
+    SO_REUSEADDR somebody could.
+    """
     for port in (wished, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
+        bound = socket.socket()
+        try:
+            bound.bind(("127.0.0.1", port))
+        except OSError:
+            bound.close()
+        else:
+            return bound
     raise OSError("no port is free on 127.0.0.1")
 
 

@@ -9,14 +9,16 @@ Not here: the scenes (``scenes``), the processes (``processes``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import socket
 import tempfile
 import time
 from pathlib import Path
 
-from a2a_handoff.demo.cards import at_port, cards_folder, port_of, read_card
-from a2a_handoff.demo.processes import ChildFailed, Processes, free_port
+from a2a_handoff.demo.cards import Card, at_port, cards_folder, port_of, read_card
+from a2a_handoff.demo.processes import ChildFailed, Processes, bound_socket
 from a2a_handoff.demo.show import Show
 
 AGENTS = ("triage-agent", "billing_agent", "senior_agent", "code-editor", "browser-agent", "second-opinion")
@@ -49,16 +51,18 @@ Everything keeps running until Ctrl-C. Try:
 async def play(*, keep: bool, show: Show) -> int:
     """Run the demo. 0 if everything happened, 1 and the missed step if not."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="a2a-handoff-demo-") as name, Processes(Path(name)) as processes:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="a2a-handoff-demo-")))
+        processes = stack.enter_context(Processes(folder))
         try:
             show.note("starting the broker and the agents ...")
-            ports = _move_cards(cards_folder(), Path(name) / "agent_cards")
-            url = _start_broker(processes, Path(name))
+            sockets, cards = _place(folder / "agent_cards", stack)
+            url = _start_broker(processes, folder)
             # Imported now: a2a-sdk takes seconds, and broker and agents need it at the same time.
             from a2a_handoff.demo.scenes import play_all  # noqa: PLC0415
 
             for agent in AGENTS:
-                processes.start_agent(agent, ports[agent], url, Path(name) / "agent_cards")
+                processes.start_agent(agent, cards[agent], url, sockets[agent])
             await processes.ready()
         except (ChildFailed, FileNotFoundError) as error:
             show.missed(str(error))
@@ -76,20 +80,27 @@ async def play(*, keep: bool, show: Show) -> int:
     return 0
 
 
-def _move_cards(source: Path, cards: Path) -> dict[str, int]:
-    """Copy the cards of the demo's agents, each with a port that is free; those ports."""
-    cards.mkdir()
-    ports: dict[str, int] = {}
+def _place(folder: Path, stack: contextlib.ExitStack) -> tuple[dict[str, socket.socket], dict[str, Card]]:
+    """Take a port for every agent, and write its card for that port into the folder.
+
+    The one that is down has its port taken too, so that nobody answers there.
+    """
+    source = cards_folder()
+    folder.mkdir()
+    sockets: dict[str, socket.socket] = {}
+    cards: dict[str, Card] = {}
     for agent in (*AGENTS, DOWN):
         card = read_card(source, agent)
-        ports[agent] = free_port(port_of(card))
-        (cards / f"{agent}.json").write_text(json.dumps(at_port(card, ports[agent])), encoding="utf-8")
-    return ports
+        sockets[agent] = stack.enter_context(bound_socket(port_of(card)))
+        cards[agent] = at_port(card, sockets[agent].getsockname()[1])
+        (folder / f"{agent}.json").write_text(json.dumps(cards[agent]), encoding="utf-8")
+    return sockets, cards
 
 
 def _start_broker(processes: Processes, folder: Path) -> str:
-    """Start the broker with the moved cards; its address."""
-    port = free_port()
+    """Start the broker with those cards; its address."""
+    with bound_socket() as free:
+        port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     settings = {
         **{name: value for name, value in os.environ.items() if not name.startswith("A2A_HANDOFF_")},

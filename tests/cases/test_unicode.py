@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -196,6 +196,27 @@ def test_c084_an_agent_that_answers_with_no_number_fails_its_own_attempt_only(
     assert token not in json.dumps(listed)
 
 
+def test_c084_no_number_within_a_stream_ends_the_stream_and_the_target_is_asked(tmp_path: Path) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            task = agent.task("WORKING")
+            yield {"task": dict(task)}
+            agent.task("COMPLETED", "done", task_id=task["id"])
+            yield agent.artifact(task, "a", "text") | {"score": float("nan")}
+
+        return events()
+
+    agent = Agent(script)
+    with running(agent) as url, broker(tmp_path, reconcile_every=0.1) as b:
+        register(b, url, streaming=True)
+        task = b.send(context=CAN)
+        listed = b.rpc("ListTasks", {"includeArtifacts": True})["result"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert "artifacts" not in task
+    assert [one["id"] for one in listed["tasks"]] == [task["id"]]
+    assert (len(agent.of("SendStreamingMessage")), agent.of("SendMessage")) == (1, [])
+
+
 class _Answers:
     """Answers every call with a finished task that has ``token`` where a number should be."""
 
@@ -310,6 +331,21 @@ def test_c086_a_deadline_too_far_away_is_brought_forward_and_the_sender_told(
     away = datetime.fromisoformat(handoff["deadline"]) - before
     assert timedelta(days=6, hours=23) < away < timedelta(days=7, minutes=1)
     assert any("deadline" in warning for warning in handoff["warnings"])
+
+
+def test_c086_what_changed_after_an_instant_is_listed_the_same_in_every_offset(b: Broker) -> None:
+    first, second = (b.send(context=CAN | {"correlation_id": "case-86"}) for _ in range(2))
+    shown = b.rpc("GetTask", {"id": first["id"]})["result"]["status"]["timestamp"]
+    at = datetime.fromisoformat(shown)
+    found = set[frozenset[str]]()
+    for offset in (0, 5.5, -11):
+        zone = timezone(timedelta(hours=offset))
+        asked = {"statusTimestampAfter": at.astimezone(zone).isoformat(), "pageSize": 100}
+        found.add(frozenset(task["id"] for task in b.rpc("ListTasks", asked)["result"]["tasks"]))
+    assert len(found) == 1
+    assert second["id"] in found.pop()
+    for wrong in ("2030-01-01T00:00:00", "2030-02-30T00:00:00Z", 1_900_000_000):
+        assert fields_of(b.rpc("ListTasks", {"statusTimestampAfter": wrong})) == ["statusTimestampAfter"]
 
 
 def test_c086_every_time_that_is_shown_is_utc_with_milliseconds(b: Broker) -> None:

@@ -9,8 +9,8 @@ Not here: HTTP and JSON-RPC (``transports``), calling agents (``dispatcher``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Role
@@ -34,18 +34,19 @@ from a2a_handoff.ports import (
     Store,
 )
 from a2a_handoff.registry import Registry
-from a2a_handoff.wire.content import same_content
+from a2a_handoff.wire.content import same_content, under_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of a message: the handoff it is in, and from which version on to wait.
+    """What became of a message: the handoff it is in, and from where on to wait.
 
-    ``created``: it began this handoff. ``replayed``: it had been taken before.
+    ``since`` are versions by handoff id (see ``Journal.wait``). ``created``: it began this handoff.
+    ``replayed``: it had been taken before.
     """
 
     handoff: Handoff
-    since: int
+    since: Mapping[str, int] = field(default_factory=dict[str, int])
     created: bool = False
     replayed: bool = False
 
@@ -112,10 +113,11 @@ class HandoffBroker:
             raise HandoffError(
                 Code.INVALID_CONTEXT, "This correlation_id cannot be used; choose a new one."
             ) from None
-        return Accepted(handoff=handoff, since=0, created=True)
+        return Accepted(handoff=handoff, created=True)
 
     async def _replayed(self, handoff_id: str) -> Accepted:
-        return Accepted(handoff=await self.journal.load(handoff_id), since=0, replayed=True)
+        handoff = await self.journal.load(handoff_id)
+        return Accepted(handoff=handoff, since=await self.journal.versions(handoff), replayed=True)
 
     async def _same_request(self, handoff_id: str, incoming: Incoming) -> bool:
         first = await self.journal.request_of(handoff_id)
@@ -123,14 +125,20 @@ class HandoffBroker:
 
     async def _continue(self, principal: Principal, task_id: str, incoming: Incoming) -> Accepted:
         handoff = await self.get(principal, task_id)
+        since = await self.journal.versions(handoff)
         leaf = await self._leaf(handoff)
-        reply = ev.Reply(message=incoming.message, message_id=incoming.message_id)
-        if incoming.message_id in leaf.replies:
-            return Accepted(handoff=handoff, since=0, replayed=True)
+        message, message_id = incoming.message, incoming.message_id
+        if message_id in leaf.replies:
+            # The first generation has no message ids, so its ids are made of the content: the same
+            # words are a repeat, unless the target has asked again since.
+            if not incoming.alias or not leaf.state.asks:
+                return Accepted(handoff=handoff, since=since, replayed=True)
+            message_id = f"{message_id}-{len(leaf.replies)}"
+            message = under_id(message, message_id)
+        reply = ev.Reply(message=message, message_id=message_id)
         after = await self._ledger.change(leaf.id, lambda _: (reply,))
-        if leaf.id == handoff.id:
-            return Accepted(handoff=after, since=leaf.version + 1)
-        return Accepted(handoff=handoff, since=0)
+        root = after if leaf.id == handoff.id else handoff
+        return Accepted(handoff=root, since={**since, leaf.id: after.version})
 
     async def _leaf(self, handoff: Handoff) -> Handoff:
         """The handoff that carries the task now. Chains are at most six long."""

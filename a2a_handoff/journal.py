@@ -8,13 +8,14 @@ Not here: who may read (``broker``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Event, State
+from a2a_handoff.core.events import Event
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.feed import Feed
 from a2a_handoff.ports import Notifier, Recorded, Store
@@ -22,7 +23,7 @@ from a2a_handoff.wire.tasks import TaskView, fold
 
 _PAGE = 500
 _ASK_GONE_S = 5.0
-_INTERRUPTED = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_FROM_THE_START: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Step:
     @property
     def settled(self) -> bool:
         """Whether a blocking caller gets its answer here (A2A 1.0 section 3.2.2)."""
-        return self.after.state.terminal or self.after.state in _INTERRUPTED
+        return self.after.state.terminal or self.after.state.asks
 
 
 class Journal:
@@ -140,13 +141,25 @@ class Journal:
                     if not await listener.wait(timeout_s=quiet_s):
                         yield None
 
+    async def versions(self, handoff: Handoff) -> dict[str, int]:
+        """The version of a handoff and of each that it was handed on to, down to the leaf."""
+        found = {handoff.id: handoff.version}
+        while handoff.leaf_id:
+            handoff = await self.load(handoff.leaf_id)
+            found[handoff.id] = handoff.version
+        return found
+
     async def wait(
-        self, handoff_id: str, *, since: int = 0, gone: Callable[[], Awaitable[bool]] | None = None
+        self,
+        handoff_id: str,
+        *,
+        since: Mapping[str, int] = _FROM_THE_START,
+        gone: Callable[[], Awaitable[bool]] | None = None,
     ) -> TaskView:
         """The task once it is terminal or asks the caller (A2A 1.0 section 3.2.2).
 
-        A question older than version ``since`` of the handoff has been answered and does not count.
-        ``gone`` is asked from time to time whether the caller still waits; if not, the task is given as
+        A question that a handoff asked before its version in ``since`` has been answered and does not
+        count. ``gone`` is asked from time to time whether the caller still waits; if not, the task is given as
         it is, and goes on.
         """
         events: list[Event] = []
@@ -159,7 +172,7 @@ class Journal:
                 own = step.after.id == handoff_id
                 if own:
                     events.append(step.event)
-                if step.settled and (not own or step.after.version >= since):
+                if step.settled and step.after.version >= since.get(step.after.id, 0):
                     if own and not step.after.leaf_id:
                         return fold(step.after, events)
                     break

@@ -44,6 +44,11 @@ class State(StrEnum):
         """Terminal is final: no event follows that changes the state."""
         return self in TERMINAL
 
+    @property
+    def asks(self) -> bool:
+        """The target waits for the caller."""
+        return self in (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
+
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.RETURNED, State.EXPIRED})
 

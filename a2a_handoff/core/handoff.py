@@ -262,8 +262,7 @@ def _with_source(h: Handoff) -> State:
 
 def _working(h: Handoff) -> State:
     """Any word from the target, or to it, ends a pause."""
-    asked = h.state in (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
-    return State.ACKNOWLEDGED if asked else h.state
+    return State.ACKNOWLEDGED if h.state.asks else h.state
 
 
 def _offered(h: Handoff, event: ev.HandoffOffered) -> Handoff:

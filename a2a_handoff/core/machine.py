@@ -464,7 +464,7 @@ def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Even
 def _unsure(h: Handoff, number: int, detail: str, now: float, means: ev.Means) -> tuple[Event, ...]:
     """It may be at work. Another agent gets the task only if running it twice does no harm."""
     attempt = _current(h, number)
-    if h.replay_safe and not h.output_started and h.state not in (State.INPUT_REQUIRED, State.AUTH_REQUIRED):
+    if h.replay_safe and not h.output_started and not h.state.asks:
         ended = _end_attempt(attempt, now, Outcome.TIMEOUT, detail, rescind=True)
         return _move_on(h, (ended,), now, means)
     return _mark_uncertain(h, attempt, detail, now)

@@ -32,6 +32,9 @@ from a2a_handoff.wire.requests import (
 from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
 
 
+_ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
+
+
 @dataclass(slots=True, kw_only=True)
 class Asker:
     """Who asks, and how the request came; ``task_id`` and ``committed`` are what became of it."""
@@ -133,7 +136,7 @@ class Operations:
         if accepted.created:
             # From its first event on, so that the caller hears of the first offer too.
             handoff = requested(await self.broker.journal.request_of(handoff.id))
-        return self._follow(handoff, alias=params.alias, since=accepted.since)
+        return self._follow(handoff, alias=params.alias, pauses=accepted.replayed)
 
     async def subscribe(self, asker: Asker, params: SubscribeParams) -> AsyncGenerator[TaskEvent | None]:
         """Follow a task that is under way, from its state now on.
@@ -146,14 +149,17 @@ class Operations:
                 Code.UNSUPPORTED_OPERATION,
                 f"The task has ended as {handoff.state}; read it instead.",
             )
-        return self._follow(handoff, alias=alias, since=handoff.version + 1)
+        return self._follow(handoff, alias=alias)
 
-    async def _follow(self, handoff: Handoff, *, alias: str, since: int) -> AsyncGenerator[TaskEvent | None]:
+    async def _follow(
+        self, handoff: Handoff, *, alias: str, pauses: bool = False
+    ) -> AsyncGenerator[TaskEvent | None]:
+        """The task, then what is new, to its end or the next question. ``pauses``: or an open one."""
         journal = self.broker.journal
         view, read = await journal.look(handoff)
         yield _named(view, alias)
         task_id, context_id = alias or view.id, view.context_id
-        if handoff.state.terminal:
+        if handoff.state.terminal or (pauses and view.state in _ASKED):
             return
         async with aclosing(journal.follow(handoff.id, quiet_s=self._keepalive_s)) as steps:
             async for step in steps:
@@ -164,7 +170,7 @@ class Operations:
                     continue
                 for event in stream_events(step.before, step.event, step.after, language=view.language):
                     yield replace(event, task_id=task_id, context_id=context_id)
-                if _over(step, handoff.id, since):
+                if step.settled:
                     return
 
     async def get(self, asker: Asker, params: GetParams) -> TaskView:
@@ -228,10 +234,3 @@ def _named(view: TaskView, alias: str) -> TaskView:
 def _comes_back(step: Step, root: str) -> bool:
     """A leaf that was returned is no end yet: its sender is on the chain, and its end follows."""
     return step.after.state is State.RETURNED and step.after.id != root
-
-
-def _over(step: Step, root: str, since: int) -> bool:
-    """Whether a stream ends here: at the end, or at a question newer than ``since``."""
-    if not step.settled:
-        return False
-    return step.after.state.terminal or step.after.id != root or step.after.version >= since

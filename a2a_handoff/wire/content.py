@@ -1,7 +1,8 @@
 """Whether two requests say the same.
 
-Duty: tell a repeat of a request from another one under the same id. Key order, white space and the trace
-headers do not count: a retry has other spans and may be written by another JSON library.
+Duty: tell a repeat of a request from another one under the same id, and give a message another id. Key
+order, white space and the trace headers do not count: a retry has other spans and may be written by
+another JSON library.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI
+from a2a_handoff.wire.shapes import fields_of, pack
 
 _DECODE = msgspec.json.Decoder().decode
 
@@ -24,6 +26,11 @@ def digest_of(message: bytes, metadata: bytes) -> str:
 def same_content(message: bytes, metadata: bytes, other_message: bytes, other_metadata: bytes) -> bool:
     """Whether two requests have the same content, however they are written."""
     return _content(message, metadata) == _content(other_message, other_metadata)
+
+
+def under_id(message: bytes, message_id: str) -> bytes:
+    """The message under another id."""
+    return pack({**fields_of(message), "messageId": message_id})
 
 
 def _content(message: bytes, metadata: bytes) -> tuple[Any, Any]:

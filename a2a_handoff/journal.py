@@ -159,8 +159,8 @@ class Journal:
         """The task once it is terminal or asks the caller (A2A 1.0 section 3.2.2).
 
         A question that a handoff asked before its version in ``since`` has been answered and does not
-        count. ``gone`` is asked from time to time whether the caller still waits; if not, the task is given as
-        it is, and goes on.
+        count. ``gone`` is asked from time to time whether the caller still waits; if not, the task is
+        given as it is, and goes on.
         """
         events: list[Event] = []
         async with aclosing(self.follow(handoff_id, quiet_s=_ASK_GONE_S)) as steps:

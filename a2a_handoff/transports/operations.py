@@ -31,7 +31,6 @@ from a2a_handoff.wire.requests import (
 )
 from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
 
-
 _ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
 
 

@@ -116,7 +116,7 @@ class Application:
             clock=self.clock,
         )
         operations = Operations(self.broker, keepalive_s=settings.keepalive)
-        gate = OpenGate(tenant=settings.default_tenant)
+        self._gate = gate = OpenGate(tenant=settings.default_tenant)
         self._a2a = A2ASurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
         )
@@ -217,6 +217,7 @@ class Application:
             chain = await self.store.find_chain(handoff.tenant, handoff.correlation_id)
             new_chain = chain is not None and chain.first_handoff_id == handoff_id
             self.telemetry.replay(history, after=mark, new_chain=new_chain)
+        self.telemetry.replayed(after)
 
     async def _set_mark(self) -> None:
         position = self.telemetry.exported_position
@@ -229,6 +230,11 @@ class Application:
                 await never.wait(timeout_s=_MARK_EVERY_S)
                 with contextlib.suppress(StoreUnavailable):
                     await self._set_mark()
+
+    def _trusts(self, scope: Scope) -> bool:
+        """Whether a caller of a cold route may have its trace continued."""
+        authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+        return self._gate.admit(authorization).trusted
 
     # --- paths -----------------------------------------------------------------------------------
 
@@ -284,7 +290,7 @@ class Application:
             routes=routes,
             exception_handlers={HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal},
         )
-        return self.telemetry.asgi(app, routes=routes)
+        return self.telemetry.asgi(app, routes=routes, trusts=self._trusts)
 
     async def _card(self, request: Request) -> Response:
         return _card_response(
@@ -309,8 +315,8 @@ class Application:
         return Response("ready\n", media_type="text/plain")
 
     async def _metrics(self, request: Request) -> Response:
-        del request
-        body, content_type = await asyncio.to_thread(self.telemetry.render_metrics)
+        accept = request.headers.get("accept", "")
+        body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
         return Response(body, headers={"content-type": content_type})
 
 

@@ -28,6 +28,8 @@ from a2a_handoff.registry import Registry
 
 ANONYMOUS = "anonymous"
 
+_IN_VAIN = frozenset({State.RETURNED, State.FAILED, State.EXPIRED})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -122,8 +124,10 @@ class Desk:
         """
         package = incoming.package
         sender = self._sender(principal, package, parent)
+        by_call = parent is None
+        chain: list[Handoff] = []
         if parent is None:
-            parent = await self._find_parent(principal, sender, incoming)
+            parent, chain = await self._find_parent(principal, sender, incoming)
         lineage = await self._lineage(principal, sender, incoming, parent)
         if package.synthesized and (parent is not None or lineage.known_chain):
             raise HandoffError(Code.CONTEXT_REQUIRED)
@@ -167,6 +171,7 @@ class Desk:
                 agent_id=parent.holder,
                 outputs=outputs,
                 target_open=target_open,
+                by_call=by_call,
             )
         request = ev.Request(
             handoff_id=handoff_id,
@@ -187,6 +192,7 @@ class Desk:
             accepted_output_modes=incoming.accepted_output_modes,
             surface=incoming.surface,
             returns_to=sender,
+            came_back=_came_back(chain, sender, package),
         )
         key = RequestKey(
             tenant=principal.tenant,
@@ -196,6 +202,11 @@ class Desk:
             handoff_id=handoff_id,
         )
         return Intake(request=request, key=key, attach=attach)
+
+    def key_of(self, principal: Principal, incoming: Incoming) -> tuple[str, str]:
+        """The sender of a message, and the key that makes a repeat of it known."""
+        sender = self._sender(principal, incoming.package, None)
+        return sender, incoming.key or incoming.message_id
 
     # --- who and where ---------------------------------------------------------------------------
 
@@ -228,14 +239,16 @@ class Desk:
             return principal.name
         return claimed or principal.name or ANONYMOUS
 
-    async def _find_parent(self, principal: Principal, sender: str, incoming: Incoming) -> Handoff | None:
-        """The open handoff that the sender holds and continues, if there is one."""
+    async def _find_parent(
+        self, principal: Principal, sender: str, incoming: Incoming
+    ) -> tuple[Handoff | None, list[Handoff]]:
+        """The open handoff that the sender holds and continues, if there is one; else what its chain has."""
         options = incoming.package.options
         named = (options.parent_handoff_id, *incoming.references)
         for handoff_id in filter(None, named):
             parent = await self.store.load_handoff(handoff_id)
             if parent is not None and parent.tenant == principal.tenant and parent.holder == sender:
-                return parent
+                return parent, []
             if handoff_id == options.parent_handoff_id:
                 raise HandoffError(
                     Code.INVALID_CONTEXT,
@@ -249,7 +262,7 @@ class Desk:
                 )
         correlation_id = incoming.package.context.correlation_id
         if not correlation_id:
-            return None
+            return None, []
         chain = await self.store.chain_handoffs(principal.tenant, correlation_id)
         held = [h for h in chain if h.holder == sender and h.state is not State.HANDED_OFF]
         if len(held) > 1:
@@ -260,7 +273,7 @@ class Desk:
                 "Name one with parent_handoff_id.",
                 facts={"handoff_ids": ids},
             )
-        return held[0] if held else None
+        return (held[0] if held else None), chain
 
     async def _lineage(
         self, principal: Principal, sender: str, incoming: Incoming, parent: Handoff | None
@@ -282,8 +295,8 @@ class Desk:
             return _Lineage(
                 correlation_id=parent.correlation_id,
                 parent=parent,
-                hops=parent.hop_count,
-                path=parent.path,
+                hops=parent.hops_before + 1,
+                path=_path_with_holder(parent),
                 summary=before.context.conversation_summary,
                 dropped=before.dropped,
                 stored_span=span_of_holder(parent),
@@ -412,3 +425,27 @@ class Desk:
                 spread=h.id,
             )
         )
+
+
+def _path_with_holder(parent: Handoff) -> tuple[str, ...]:
+    """The path to the agent that hands on, which is on it also if it has not said *ready* so far."""
+    attempt = parent.attempt
+    holds = attempt is None or attempt.acked_at is not None
+    return parent.path if holds else (*parent.path, parent.holder)
+
+
+def _came_back(chain: list[Handoff], sender: str, package: Package) -> int:
+    """How often in a row this sender asked for the same in this chain, and got nothing."""
+    count = 0
+    for past in chain:
+        if (past.sender, past.requirements, past.target_agent) != (
+            sender,
+            package.requirements,
+            package.context.target_agent,
+        ):
+            continue
+        if past.state in _IN_VAIN:
+            count += 1
+        elif past.state is State.COMPLETED:
+            count = 0
+    return count

@@ -11,14 +11,13 @@ from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.events import Action, Drop, Event, Outcome, Schedule, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 
-#: Void when an attempt ends.
+#: Void when an attempt ends. A message of the caller is not: it goes to whoever takes the task next.
 _OF_AN_ATTEMPT = frozenset(
     {
         WorkKind.DELIVER,
         WorkKind.OFFER_LAPSE,
         WorkKind.RECONCILE,
         WorkKind.LEASE,
-        WorkKind.FORWARD,
         WorkKind.WAIT_OVER,
     }
 )
@@ -33,8 +32,12 @@ def actions_for(event: Event, handoff: Handoff) -> tuple[Action, ...]:
             return (Schedule(kind=WorkKind.DEADLINE, due_at=deadline_at),)
         case ev.ResolutionRequested(at=at):
             return (Schedule(kind=WorkKind.RESOLVE, due_at=at),)
-        case ev.AgentAwaited(until=until):
-            return (Schedule(kind=WorkKind.WAIT_OVER, due_at=until),)
+        case ev.AgentAwaited(at=at, until=until):
+            # An agent that came between the look and this commit has woken nobody: look once more.
+            return (
+                Schedule(kind=WorkKind.RESOLVE, due_at=at),
+                Schedule(kind=WorkKind.WAIT_OVER, due_at=until),
+            )
         case ev.HandoffOffered():
             return _offered(event)
         case ev.RedeliveryScheduled(attempt=attempt, due_at=due_at):
@@ -53,6 +56,8 @@ def actions_for(event: Event, handoff: Handoff) -> tuple[Action, ...]:
             return (Schedule(kind=WorkKind.RECONCILE, due_at=due_at, attempt=attempt),)
         case ev.HandoffAcknowledged(at=at, attempt=attempt):
             return _acknowledged(h, at, attempt)
+        case ev.RemoteLearnt(at=at, attempt=attempt) if h.cancel_requested and not h.children:
+            return (Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=attempt),)
         case ev.ReplyReceived(at=at, message_id=message_id):
             return (
                 Schedule(
@@ -124,10 +129,16 @@ def _cancel_requested(h: Handoff, at: float) -> tuple[Action, ...]:
 
 
 def _child_ended(h: Handoff, child_id: str, at: float) -> tuple[Action, ...]:
-    """An open target hears how its child ended, as a follow-up message."""
+    """An open target hears how its child ended, as a follow-up message, or as the answer to its call."""
     child = next(c for c in h.children if c.handoff_id == child_id)
     attempt = h.attempt
-    if h.state.terminal or not child.target_open or attempt is None or attempt.readiness in _FETCHED:
+    if (
+        h.state.terminal
+        or child.by_call
+        or not child.target_open
+        or attempt is None
+        or attempt.readiness in _FETCHED
+    ):
         return ()
     return (Schedule(kind=WorkKind.FORWARD, due_at=at, attempt=attempt.number, ref=f"child:{child_id}"),)
 

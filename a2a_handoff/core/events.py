@@ -168,7 +168,10 @@ class ParentRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Create the handoff. Guards run first: a loop or a sixth hop is an error, nothing is stored."""
+    """Create the handoff. Guards run first: a loop or a sixth hop is an error, nothing is stored.
+
+    ``came_back`` is how often in a row the same request of the sender came back in this chain.
+    """
 
     handoff_id: str
     tenant: str
@@ -188,6 +191,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     accepted_output_modes: tuple[str, ...] = ()
     surface: str = ""
     returns_to: str = ""
+    came_back: int = 0
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,7 +340,10 @@ class WaitOver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttachChild(msgspec.Struct, frozen=True, kw_only=True):
-    """The target hands the task on: ``child_id`` is being requested in the same commit."""
+    """The target hands the task on: ``child_id`` is being requested in the same commit.
+
+    ``by_call``: it called the broker and gets the child's end as the answer to its call.
+    """
 
     child_id: str
     mode: Mode
@@ -344,6 +351,7 @@ class AttachChild(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: str = ""
     outputs: tuple[Output, ...] = ()
     target_open: bool = False
+    by_call: bool = False
 
 
 class ChildTookOver(msgspec.Struct, frozen=True, kw_only=True):
@@ -528,6 +536,7 @@ class ChildAttached(msgspec.Struct, frozen=True, kw_only=True):
     child_id: str
     mode: Mode
     target_open: bool
+    by_call: bool = False
     outputs: tuple[Output, ...] = ()
 
 

@@ -52,11 +52,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
-    """A handoff that the target of this one made."""
+    """A handoff that the target of this one made, by a call to the broker or by a directive."""
 
     handoff_id: str
     mode: Mode
     target_open: bool
+    by_call: bool = False
     state: State | None = None
 
 
@@ -227,9 +228,11 @@ def _apply(h: Handoff, event: ev.Event) -> Handoff:
             return replace(h, state=state, output_started=started, uncertain=False)
         case ev.ReplyReceived(message_id=message_id):
             return replace(h, state=_working(h), replies=(*h.replies, message_id))
-        case ev.ChildAttached(child_id=child_id, mode=mode, target_open=target_open):
-            child = Child(handoff_id=child_id, mode=mode, target_open=target_open)
-            return replace(h, children=(*h.children, child))
+        case ev.ChildAttached(child_id=child_id, mode=mode):
+            child = Child(
+                handoff_id=child_id, mode=mode, target_open=event.target_open, by_call=event.by_call
+            )
+            return replace(h, children=(*h.children, child), uncertain=False)
         case ev.HandedOff(child_id=child_id):
             return replace(h, state=State.HANDED_OFF, leaf_id=child_id)
         case ev.ChildEnded(child_id=child_id, state=state):

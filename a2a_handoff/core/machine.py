@@ -148,7 +148,7 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
             attempt = _fenced(h, command.agent_id, command.attempt)
             ended = _end_attempt(attempt, now, outcome, reason)
             detail = f"{attempt.agent_id} gave the task back"
-            return (ended, ev.HandoffReturned(at=now, outcome=outcome, detail=detail))
+            return (ended, _back(h, ev.HandoffReturned(at=now, outcome=outcome, detail=detail)))
         case ev.Cancel():
             return _cancel(h, command, now)
         case ev.ConfirmCancel(confirmed=confirmed):
@@ -212,6 +212,13 @@ def _guard(c: ev.Request) -> None:
             Code.MAX_HOPS_EXCEEDED,
             f"The chain {' -> '.join(path)} has used its {c.policy.max_hops} hops.",
             facts={"path": ",".join(path), "hop_count": str(context.hop_count)},
+        )
+    if c.came_back >= c.policy.max_hops:
+        raise HandoffError(
+            Code.MAX_HOPS_EXCEEDED,
+            f"The same request came back {c.came_back} times in this chain. Ask for something else, "
+            "do it yourself, or ask a person.",
+            facts={"came_back": str(c.came_back)},
         )
     taken = {fold(name) for name in path}
     looped = context.target_agent if fold(context.target_agent) in taken else ""
@@ -573,6 +580,11 @@ def _dangling(h: Handoff, now: float, outcome: Outcome) -> tuple[Event, ...]:
     return (_end_attempt(attempt, now, outcome, "", rescind=True),)
 
 
+def _back(h: Handoff, returned: ev.HandoffReturned) -> Event:
+    """The task is with its sender again; one that the sender wanted to be stopped is that."""
+    return ev.HandoffCanceled(at=returned.at, confirmed=True) if h.cancel_requested else returned
+
+
 def _cancel(h: Handoff, c: ev.Cancel, now: float) -> tuple[Event, ...]:
     if h.cancel_requested:
         return ()
@@ -604,7 +616,12 @@ def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...
         raise HandoffError(Code.WRONG_STATE, "The task is being canceled.")
     return (
         ev.ChildAttached(
-            at=now, child_id=c.child_id, mode=c.mode, target_open=c.target_open, outputs=c.outputs
+            at=now,
+            child_id=c.child_id,
+            mode=c.mode,
+            target_open=c.target_open,
+            by_call=c.by_call,
+            outputs=c.outputs,
         ),
     )
 
@@ -622,7 +639,8 @@ def _child_over(h: Handoff, c: ev.ChildOver, now: float) -> tuple[Event, ...]:
         return (ended,)
     outcome = c.outcome or Outcome.TARGET_UNAVAILABLE
     detail = f"{h.holder} could not hand it on: {c.detail or c.state}"
-    return (ended, ev.HandoffReturned(at=now, outcome=outcome, detail=detail, by_child=c.child_id))
+    returned = ev.HandoffReturned(at=now, outcome=outcome, detail=detail, by_child=c.child_id)
+    return (ended, _back(h, returned))
 
 
 def _as_the_child(h: Handoff, c: ev.ChildOver, now: float) -> Event:

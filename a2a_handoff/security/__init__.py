@@ -1,1 +1,1 @@
-
+"""Who calls, and which addresses may be called."""

@@ -23,6 +23,7 @@ from a2a_handoff.app import Application
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
 from a2a_handoff.ports import Clock
+from a2a_handoff.wire.native.views import event_name
 
 _T = TypeVar("_T")
 WAIT_S = 10.0
@@ -178,6 +179,19 @@ class Broker:
         self.loop.run(asyncio.wait_for(follow(), timeout_s), timeout_s + 1)
         return self.handoff(handoff_id)
 
+    def logged(self, handoff_id: str, kind: str, count: int = 1, *, timeout_s: float = WAIT_S) -> None:
+        """Wait until the log has ``count`` events of a kind; fails after ``timeout_s``."""
+        journal = self.app.journal
+
+        async def follow() -> None:
+            found = 0
+            async for step in journal.follow(handoff_id):
+                found += step is not None and step.after.id == handoff_id and event_name(step.event) == kind
+                if found == count:
+                    return
+
+        self.loop.run(asyncio.wait_for(follow(), timeout_s), timeout_s + 1)
+
     def register(self, agent_id: str, **body: Any) -> Any:
         answer = self.http.post("/api/agents", json={"agent_id": agent_id, **body})
         assert answer.status_code in (200, 201), answer.text
@@ -227,9 +241,7 @@ def sse_data(lines: Iterator[str]) -> Iterator[str]:
 
 
 @contextmanager
-def broker(
-    folder: Path, *, port: int = 0, clock: Clock | None = None, **settings: Any
-) -> Generator[Broker]:
+def broker(folder: Path, *, port: int = 0, clock: Clock | None = None, **settings: Any) -> Generator[Broker]:
     """A broker on a store in ``folder``, without any agents, with short waits."""
     cards = folder / "cards"
     cards.mkdir(exist_ok=True)

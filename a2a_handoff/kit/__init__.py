@@ -4,11 +4,6 @@
 ``kit.client`` sends tasks to a broker; both import a2a-sdk, which is why they are not imported here.
 """
 
-import os
-
-# a2a-sdk decides at its first import whether it traces every queue operation.
-os.environ.setdefault("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false")
-
 from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.kit.directive import declined, handoff, in_metadata, ready, receipt, release
 from a2a_handoff.kit.incoming import IncomingHandoff, read_incoming

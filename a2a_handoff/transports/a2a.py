@@ -33,7 +33,7 @@ from a2a_handoff.transports.asgi import (
 )
 from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.transports.rendering import events_of, refusal_of, refuse, result_of
-from a2a_handoff.wire import faults
+from a2a_handoff.wire import faults, proto03
 from a2a_handoff.wire.envelope import NO_ID, EnvelopeError, open_envelope, open_object
 from a2a_handoff.wire.envelope import answer as rpc_answer
 from a2a_handoff.wire.requests import (
@@ -48,6 +48,7 @@ from a2a_handoff.wire.requests import (
     negotiate,
     read,
     read_params,
+    read_proto_params,
 )
 
 _V1, _V03, _V01 = Generation.V1_0, Generation.V0_3, Generation.V0_1
@@ -154,10 +155,13 @@ class A2ASurface:
             note.asker = asker = self._asker(headers, receive, generation, note, face=face)
             if route.operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)
-                written = events_of(events, generation, None)
+                shaped = proto03.event_out if generation is _V03 else None
+                written = events_of(events, generation, None, shaped=shaped)
                 note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
                 return
             result = await result_of(self._ops, asker, route.operation, params, generation)
+            if generation is _V03:
+                result = proto03.result_out(result, sent=route.operation is Operation.SEND)
             media_type = b"application/a2a+json" if generation is _V1 else b"application/json"
             await answer(send, 200, result, content_type=media_type, headers=_echo(asker, generation))
         except ClientGone:
@@ -268,11 +272,16 @@ def _rest_params(scope: Scope, body: bytes, route: _Route, generation: Generatio
         raw = open_object(body)
     members: dict[str, str] = {}
     if route.task_id:
-        configures = "pushNotificationConfigs" in route.template and generation is _V1
-        members["taskId" if configures else "id"] = route.task_id
+        if "pushNotificationConfigs" in route.template:
+            members["taskId"] = route.task_id
+        if generation is _V03 or not members:
+            members["id"] = route.task_id
     if route.config_id:
         members["id" if generation is _V1 else "pushNotificationConfigId"] = route.config_id
-    return read_params(route.operation, generation, fill(raw, **members) if members else raw)
+    params = fill(raw, **members) if members else raw
+    if generation is _V03:
+        return read_proto_params(route.operation, params)
+    return read_params(route.operation, generation, params)
 
 
 def _check_content_type(headers: dict[bytes, bytes], body: bytes) -> None:

@@ -6,7 +6,7 @@ Duty: run an operation and write its result; write a stream's events.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
@@ -63,11 +63,16 @@ async def result_of(
 
 
 async def events_of(
-    events: AsyncGenerator[TaskEvent | None], generation: Generation, request_id: bytes | None
+    events: AsyncGenerator[TaskEvent | None],
+    generation: Generation,
+    request_id: bytes | None,
+    *,
+    shaped: Callable[[bytes], bytes] | None = None,
 ) -> AsyncGenerator[bytes | None]:
     """Server-sent events: JSON-RPC answers under ``request_id``, bare without one.
 
-    Headers are gone by now, so a fault is one more event (A2A 1.0 section 9.4.2).
+    ``shaped`` writes an event anew for a binding that has a shape of its own. Headers are gone by now,
+    so a fault is one more event (A2A 1.0 section 9.4.2).
     """
     writer = StreamWriter(generation)
     try:
@@ -75,7 +80,8 @@ async def events_of(
             if event is None:
                 yield None
                 continue
-            for body in writer.write(event):
+            for written in writer.write(event):
+                body = written if shaped is None else shaped(written)
                 yield sse(body if request_id is None else rpc_answer(request_id, body))
     except Exception as fault:  # noqa: BLE001 - the answer has begun; there is no other place to say it
         error = refusal_of(fault)

@@ -23,8 +23,9 @@ import msgspec
 from msgspec import Raw
 
 from a2a_handoff.core.agents import Generation
-from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.ports import RemoteState
+from a2a_handoff.wire import proto03
 from a2a_handoff.wire.envelope import NO_ID, Call, open_envelope, open_object
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import ID_CHARS_MAX, Members
@@ -51,6 +52,7 @@ __all__ = [
     "page_token",
     "read",
     "read_params",
+    "read_proto_params",
 ]
 
 URL_BYTES_MAX: Final = 2_048
@@ -207,10 +209,31 @@ def read_params(operation: Operation, generation: Generation, params: Raw | byte
     if fields.faults:
         # The first of several faults of one field says why; the others follow from it.
         first = {fault.field: fault for fault in reversed(fields.faults)}
-        violations = tuple(reversed(first.values()))
-        named = f"{violations[0].field} {violations[0].description}"
-        raise HandoffError(Code.INVALID_PARAMS, f"Invalid parameters: {named}.", violations=violations)
+        raise _invalid(tuple(reversed(first.values())))
     return found
+
+
+def read_proto_params(operation: Operation, params: Raw | bytes) -> Params:
+    """Read the params of 0.3 over HTTP+JSON, where they are the ProtoJSON of its proto.
+
+    Raises as ``read_params`` does, with the names of the proto if that is what was written.
+    """
+    written = proto03.params_in(Raw(params))
+    try:
+        return read_params(operation, _V0_3, written)
+    except HandoffError as error:
+        fields = fields_of(params)
+        message = members_of(fields.get("message") or fields.get("request") or Raw(b"{}")) or {}
+        if not error.violations or not proto03.is_proto(message):
+            raise
+        raise _invalid(
+            tuple(Violation(proto03.path_out(fault.field), fault.description) for fault in error.violations)
+        ) from None
+
+
+def _invalid(violations: tuple[Violation, ...]) -> HandoffError:
+    named = f"{violations[0].field} {violations[0].description}"
+    return HandoffError(Code.INVALID_PARAMS, f"Invalid parameters: {named}.", violations=violations)
 
 
 # --- bodies without an envelope ------------------------------------------------------------------

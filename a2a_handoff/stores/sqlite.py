@@ -125,12 +125,12 @@ class SqliteStore:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def commit(self, commit: Commit) -> Committed:
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Write one transaction, together with whatever else waits.
 
         An alias that is taken raises ``DuplicateRequest`` with an empty digest.
         """
-        return await self._running().submit(prepare(commit))
+        return self._running().submit(prepare(commit))
 
     async def claim_work(self, *, now: float, limit: int) -> list[Work]:
         """Claim due work that nobody holds, oldest first, under this process's lease."""

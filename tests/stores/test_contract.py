@@ -87,6 +87,18 @@ def test_a_committed_handoff_is_read_back_as_it_was_written(disk: Disk) -> None:
     disk.run(body)
 
 
+def test_commits_are_written_in_the_order_of_the_calls_whenever_they_are_awaited(disk: Disk) -> None:
+    first = first_write("h-1")
+
+    async def body(store: Store) -> None:
+        one = store.commit(commit_of(first))
+        two = store.commit(commit_of(next_write(first.handoff, offered_event())))
+        assert [recorded.position for recorded in (await two).recorded] == [2]
+        assert [recorded.position for recorded in (await one).recorded] == [1]
+
+    disk.run(body)
+
+
 def test_an_unknown_handoff_is_none_and_has_no_events(disk: Disk) -> None:
     async def body(store: Store) -> None:
         assert await store.load_handoff("h-none") is None

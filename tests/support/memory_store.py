@@ -84,8 +84,12 @@ class MemoryStore:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    async def commit(self, commit: Commit) -> Committed:
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        # Taken in when it is called, in the order of the calls, not when it is awaited.
         self._check_form(commit)
+        return asyncio.ensure_future(self._commit(commit))
+
+    async def _commit(self, commit: Commit) -> Committed:
         data = await self._turn()
         alias = self._check(data, commit)
         if commit.request_key is not None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness, fold
 from a2a_handoff.core.context import Mode
@@ -26,7 +28,8 @@ from a2a_handoff.core.handoff import Attempt, Handoff, evolve
 _OPEN = frozenset(state for state in State if not state.terminal)
 _WAITING = frozenset({State.REQUESTED, State.ESCALATED})
 _OFFERED = frozenset({State.OFFERED, State.ESCALATED})
-_HELD = frozenset({State.ACKNOWLEDGED, State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_ASKED = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_HELD = _ASKED | {State.ACKNOWLEDGED}
 _WITH_TARGET = _OFFERED | _HELD
 _EVERY = frozenset(State)
 
@@ -348,7 +351,9 @@ def _resolved(h: Handoff, c: ev.Resolved, now: float) -> tuple[Event, ...]:
     resolved = ev.CandidatesResolved(at=now, resolution=c.resolution)
     waited = h.waiting_until is not None
     after = evolve(h, resolved)
-    candidate = _next_candidate(after, c.means)
+    # They were found a moment ago; ``means`` knows of the ones from before.
+    found = frozenset(candidate.agent_id for candidate in c.resolution.candidates)
+    candidate = _next_candidate(after, replace(c.means, eligible=found))
     if candidate is not None:
         return (resolved, _offer(after, candidate, now, c.means))
     if waited:
@@ -448,8 +453,8 @@ def _implied_ack(attempt: Attempt, now: float) -> tuple[Event, ...]:
 
 def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Event, ...]:
     attempt = _current(h, c.attempt)
-    if h.output_started:
-        return _mark_uncertain(h, attempt, c.detail, now)
+    if h.output_started or attempt.remote.task_id or h.state in _ASKED:
+        return _mark_uncertain(h, attempt, c.detail, now)  # it has begun, whatever failed now
     if c.again and attempt.deliveries < h.policy.deliveries and not h.cancel_requested:
         wait_s = h.policy.retry_delay(attempt.deliveries, c.means.jitter)
         if c.retry_after_s is not None:

@@ -1,0 +1,130 @@
+"""The tables and the diagram of ``docs/reference`` that are made from the code.
+
+``python -m tests.docs_tables --write`` puts them into their pages; without it, the pages that are not
+current are named and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from a2a_handoff.config import settings_table
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.errors import ERRORS, HandoffError
+from a2a_handoff.core.events import State
+from a2a_handoff.core.machine import ALLOWED
+from a2a_handoff.ports import RemoteState
+from a2a_handoff.wire.projection import states_of
+from tests.support.machine import every_command, in_state
+from tests.telemetry import tables as telemetry
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def errors() -> str:
+    """Every code with its numbers on each protocol."""
+    rows = [
+        f"| `{code}` | {row.meaning} | {row.remedy} | {row.jsonrpc} | {row.a2a_http} | {row.http} "
+        f"| `{row.grpc}` | {'yes' if row.retryable else 'no'} |"
+        for code, row in ERRORS.items()
+    ]
+    head = (
+        "| Code | What it means | What to do | JSON-RPC | A2A HTTP+JSON | REST | gRPC | Retry as it is |\n"
+        "|---|---|---|---|---|---|---|---|"
+    )
+    return "\n".join((head, *rows))
+
+
+def transitions() -> dict[tuple[State, State], list[str]]:
+    """What ``decide`` does: from each state, by each command, to which other state."""
+    found: dict[tuple[State, State], list[str]] = {}
+    for state in State:
+        for command in every_command():
+            if state not in ALLOWED[type(command)]:
+                continue
+            world = in_state(state)
+            try:
+                world.do(command)
+            except HandoffError:
+                continue
+            if world.h.state is not state:
+                found.setdefault((state, world.h.state), []).append(type(command).__name__)
+    return found
+
+
+def diagram() -> str:
+    """The states and what leads from one to another."""
+    lines = ["```mermaid", "stateDiagram-v2", "    [*] --> requested: Request"]
+    for (before, after), names in sorted(transitions().items()):
+        lines.append(f"    {before} --> {after}: {', '.join(sorted(names))}")
+    lines += [f"    {state} --> [*]" for state in State if state.terminal]
+    return "\n".join((*lines, "```"))
+
+
+def commands() -> str:
+    """Where each command is obeyed."""
+    rows = []
+    for command, states in ALLOWED.items():
+        allowed = (
+            "every state" if states == frozenset(State) else ", ".join(f"`{s}`" for s in State if s in states)
+        )
+        meaning = (command.__doc__ or "").split("\n")[0]
+        rows.append(f"| `{command.__name__}` | {meaning} | {allowed or 'before there is a handoff'} |")
+    return "\n".join(("| Command | What it says | Obeyed in |", "|---|---|---|", *rows))
+
+
+def states() -> str:
+    """Each state, its owner and how A2A shows it."""
+    shown = {state: remote for remote in RemoteState for state in states_of(remote)}
+    rows = []
+    for state in State:
+        owner = in_state(state).h.owner
+        rows.append(f"| `{state}` | {owner} | `{shown[state]}` | {'yes' if state.terminal else 'no'} |")
+    return "\n".join(("| State | Owner | In A2A | Final |", "|---|---|---|---|", *rows))
+
+
+def outcomes() -> str:
+    """Why attempts and handoffs end badly."""
+    return "\n".join(f"- `{outcome}`" for outcome in ev.Outcome)
+
+
+#: page -> section -> what makes it.
+SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "reference/errors.md": {"errors": errors, "outcomes": outcomes},
+    "reference/life-cycle.md": {"states": states, "diagram": diagram, "commands": commands},
+    "reference/settings.md": {"settings": settings_table},
+}
+
+
+def current(page: str) -> str:
+    """The page as it should be."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for name, make in SECTIONS[page].items():
+        pattern = re.compile(rf"(<!-- {name}: [^>]*-->\n)(.*?)(<!-- end of {name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise SystemExit(f"docs/{page} has no section {name!r}")
+        text = _filled(pattern, make().rstrip("\n"), text)
+    return text
+
+
+def _filled(pattern: re.Pattern[str], table: str, text: str) -> str:
+    return pattern.sub(lambda match: f"{match[1]}{table}\n{match[3]}", text)
+
+
+def main(arguments: list[str]) -> int:
+    """Check or write every page."""
+    stale = [page for page in SECTIONS if (DOCS / page).read_text(encoding="utf-8") != current(page)]
+    if "--write" not in arguments:
+        print("\n".join(f"docs/{page} is not current: make docs" for page in stale))
+        return 1 if stale else 0
+    for page in stale:
+        (DOCS / page).write_text(current(page), encoding="utf-8")
+    telemetry.PAGE.write_text(telemetry.written(telemetry.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -64,10 +64,13 @@ class Journal:
         """
         return self._feed.state(handoff_id) or await self.load(handoff_id)
 
-    async def log(self, handoff_id: str) -> list[Recorded]:
-        """Every event of one handoff."""
+    async def log(self, handoff_id: str, *, upto: int = 0) -> list[Recorded]:
+        """Every event of one handoff, at least up to version ``upto``.
+
+        What the store has is in the feed only a moment later.
+        """
         recent = self._feed.after(handoff_id, 0)
-        if recent is not None:
+        if recent is not None and recent[-1].seq >= upto:
             return recent
         out: list[Recorded] = []
         while True:
@@ -104,7 +107,7 @@ class Journal:
 
     async def look(self, handoff: Handoff) -> tuple[TaskView, dict[str, int]]:
         """The task as ``view`` gives it, and up to which version of which handoff it was read."""
-        log = await self.log(handoff.id)
+        log = await self.log(handoff.id, upto=handoff.version)
         view = fold(handoff, [r.event for r in log if r.seq <= handoff.version])
         read = {handoff.id: handoff.version}
         if handoff.leaf_id:

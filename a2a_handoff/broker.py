@@ -19,7 +19,8 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
-from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming
+from a2a_handoff.core.tracing import parse_traceparent
+from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming, Intake
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.ports import (
@@ -90,8 +91,9 @@ class HandoffBroker:
             task_id = known.id if known is not None else ""
         if task_id:
             return await self._continue(principal, task_id, incoming)
-        intake = await self.desk.take(principal, incoming)
         try:
+            intake = await self.desk.take(principal, incoming)
+            await self._acknowledged_by_call(intake, incoming)
             handoff = await self._ledger.create(
                 intake.request,
                 key=intake.key,
@@ -100,20 +102,44 @@ class HandoffBroker:
                 attach=intake.attach,
             )
         except DuplicateRequest as duplicate:
-            if duplicate.digest != incoming.digest and not await self._same_request(
-                duplicate.handoff_id, incoming
-            ):
-                raise HandoffError(
-                    Code.IDEMPOTENCY_CONFLICT,
-                    f"Message id {intake.key.key!r} was used before with other content.",
-                    facts={"task_id": duplicate.handoff_id},
-                ) from None
-            return await self._replayed(duplicate.handoff_id)
+            return await self._repeat(duplicate, incoming)
         except ChainTaken:
             raise HandoffError(
                 Code.INVALID_CONTEXT, "This correlation_id cannot be used; choose a new one."
             ) from None
+        except HandoffError as refusal:
+            # What was taken before is answered as then, also if it would be refused now.
+            earlier = None
+            if refusal.code not in (Code.UNAVAILABLE, Code.FORBIDDEN):
+                key = self.desk.key_of(principal, incoming)
+                earlier = await self._store.find_request(principal.tenant, *key)
+            if earlier is None:
+                raise
+            return await self._repeat(DuplicateRequest(earlier.handoff_id, earlier.digest), incoming)
         return Accepted(handoff=handoff, created=True)
+
+    async def _acknowledged_by_call(self, intake: Intake, incoming: Incoming) -> None:
+        """An agent that calls about a task is at work on it, whether or not it has said *ready*."""
+        parent, attach = intake.request.parent, intake.attach
+        if parent is None or attach is None:
+            return
+        theirs = parse_traceparent(incoming.traceparent) if incoming.traceparent else None
+        traced = theirs is not None and theirs.trace_id == intake.request.trace.trace_id
+        ack = ev.Acknowledge(agent_id=attach.agent_id, synthetic_span=not traced)
+        await self._ledger.change(
+            parent.handoff_id,
+            lambda h: (ack,) if h.attempt is not None and h.attempt.acked_at is None else (),
+        )
+
+    async def _repeat(self, first: DuplicateRequest, incoming: Incoming) -> Accepted:
+        """A message that was taken before. Raises ``idempotency_conflict`` if its content is another."""
+        if first.digest != incoming.digest and not await self._same_request(first.handoff_id, incoming):
+            raise HandoffError(
+                Code.IDEMPOTENCY_CONFLICT,
+                f"Message id {(incoming.key or incoming.message_id)!r} was used before with other content.",
+                facts={"task_id": first.handoff_id},
+            ) from None
+        return await self._replayed(first.handoff_id)
 
     async def _replayed(self, handoff_id: str) -> Accepted:
         handoff = await self.journal.load(handoff_id)

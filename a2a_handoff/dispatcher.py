@@ -86,7 +86,6 @@ class Dispatcher:
             WorkKind.CANCEL: self._cancel,
             WorkKind.CANCEL_DUE: self._cancel_due,
             WorkKind.RESCIND: self._rescind,
-            WorkKind.TELL_PARENT: self._tell_parent,
             WorkKind.CANCEL_CHILD: self._cancel_child,
             WorkKind.LEASE: self._lease,
             WorkKind.DEADLINE: self._deadline,
@@ -420,15 +419,6 @@ class Dispatcher:
         command = ev.Cancel(by=h.holder or h.sender, reason="the parent handoff ended")
         with contextlib.suppress(HandoffError):
             await self._ledger.change(work.key.ref, lambda _: (command,))
-        await self._settle(work.key)
-
-    # --- family ----------------------------------------------------------------------------------
-
-    async def _tell_parent(self, work: Work, h: Handoff) -> None:
-        if h.parent is not None:
-            over = ev.ChildOver(child_id=h.id, state=h.state, outcome=h.outcome, detail=h.detail)
-            with contextlib.suppress(HandoffError):
-                await self._ledger.change(h.parent.handoff_id, lambda _: (over,))
         await self._settle(work.key)
 
     # --- time ------------------------------------------------------------------------------------

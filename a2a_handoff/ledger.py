@@ -3,7 +3,8 @@
 Duty: load, decide, commit, then tell everybody: the feed, the waiters, the recorder, the registry and the
 dispatcher. Every change of every handoff, whoever asks for it, goes through ``create`` or ``change``.
 Rules: one change of a handoff at a time in this process; another replica is found out by the version and
-the change decided anew. Nothing is told before it is durable.
+the change decided anew. Nothing is told before it is durable, and what is durable is told, also if
+whoever asked for it is cancelled meanwhile.
 Not here: what is decided (``core.machine``), which work is done (``dispatcher``).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
@@ -57,6 +58,7 @@ def inbox_topic(tenant: str, agent_id: str) -> str:
 
 
 Decide = Callable[[Handoff], Sequence[Command]]
+Steps = list[tuple[Event, Handoff]]
 
 
 class Ledger:
@@ -117,7 +119,8 @@ class Ledger:
             befores: list[Handoff | None] = [None]
             if attach is not None and request.parent is not None:
                 parent = await self._current(request.parent.handoff_id)
-                writes.append(self._write(parent, decide_all(parent, (attach,), now)))
+                commands = (attach, *_for_the_parent(steps))
+                writes.append(self._write(parent, decide_all(parent, commands, now)))
                 befores.append(parent)
             commit = Commit(
                 writes=tuple(writes), now=now, request_key=key, alias=alias[0], alias_owner=alias[1]
@@ -156,38 +159,39 @@ class Ledger:
     async def _commit_change(
         self,
         before: Handoff,
-        steps: list[tuple[Event, Handoff]],
+        steps: Steps,
         settled: tuple[WorkKey, ...],
         now: float,
     ) -> Handoff:
-        write = self._write(before, steps)
-        parent_ref = before.parent
-        takes_over = (
-            parent_ref is not None
-            and parent_ref.mode is Mode.TRANSFER
-            and any(isinstance(event, ev.HandoffAcknowledged) for event, _ in steps)
-        )
-        if not takes_over or parent_ref is None:
-            return await self._commit(Commit(writes=(write,), now=now, settled=settled), [before])
-        # The child's ACK and the end of the parent's part are one commit: one owner at any time.
-        async with self._lock(parent_ref.handoff_id):
-            parent = await self._current(parent_ref.handoff_id)
-            writes, befores = [write], [before]
+        """Write a change, and in the same commit what it means for the chain above.
+
+        A child's ACK ends its parent's part, and its end is that of a parent that handed off: one owner
+        at any time, and no moment in which a chain stands half ended.
+        """
+        writes, befores = [self._write(before, steps)], [before]
+        if before.parent is None or not _for_the_parent(steps):
+            return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
+        async with AsyncExitStack() as locks:
+            while before.parent is not None and (commands := _for_the_parent(steps)):
+                await locks.enter_async_context(self._lock(before.parent.handoff_id))
+                before = await self._current(before.parent.handoff_id)
+                try:
+                    steps = decide_all(before, commands, now)
+                except HandoffError:
+                    break  # the parent has ended; its end cancels this child
+                if not steps:
+                    break
+                writes.append(self._write(before, steps))
+                befores.append(before)
             try:
-                switch = decide_all(parent, (ev.ChildTookOver(child_id=before.id),), now)
-            except HandoffError:
-                switch = []  # the parent has ended; the end of it cancels this child
-            if switch:
-                writes.append(self._write(parent, switch))
-                befores.append(parent)
-            try:
-                return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), [*befores])
+                return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
             except VersionConflict:
-                self._feed.forget(parent_ref.handoff_id)
+                for write in writes:
+                    self._feed.forget(write.handoff.id)
                 raise
 
     @staticmethod
-    def _write(before: Handoff | None, steps: list[tuple[Event, Handoff]]) -> HandoffWrite:
+    def _write(before: Handoff | None, steps: Steps) -> HandoffWrite:
         actions = [action for event, after in steps for action in actions_for(event, after)]
         return HandoffWrite(
             handoff=steps[-1][1],
@@ -199,7 +203,12 @@ class Ledger:
     async def _commit(self, commit: Commit, befores: Sequence[Handoff | None]) -> Handoff:
         """Write, then tell. The state of the first write is given back."""
         try:
-            committed = await self.store.commit(commit)
+            pending = asyncio.ensure_future(self.store.commit(commit))
+            try:
+                committed = await asyncio.shield(pending)
+            except asyncio.CancelledError:
+                pending.add_done_callback(lambda done: self._tell_alone(commit, done, befores))
+                raise
         except StoreUnavailable as error:
             raise HandoffError(
                 Code.UNAVAILABLE,
@@ -208,6 +217,13 @@ class Ledger:
             ) from error
         self._tell(commit, committed, befores)
         return commit.writes[0].handoff
+
+    def _tell_alone(
+        self, commit: Commit, done: asyncio.Future[Committed], befores: Sequence[Handoff | None]
+    ) -> None:
+        """Who wrote it is gone, but others wait for it."""
+        if not done.cancelled() and done.exception() is None:
+            self._tell(commit, done.result(), befores)
 
     def _tell(self, commit: Commit, committed: Committed, befores: Sequence[Handoff | None]) -> None:
         self._feed.add(committed.recorded, [write.handoff for write in commit.writes])
@@ -281,3 +297,20 @@ class Ledger:
             users.pop()
             if not users:
                 self._locks.pop(handoff_id, None)
+
+
+def _for_the_parent(steps: Steps) -> tuple[Command, ...]:
+    """What a child's change tells its parent."""
+    after = steps[-1][1]
+    if after.parent is None:
+        return ()
+    commands: list[Command] = []
+    if after.parent.mode is Mode.TRANSFER and any(
+        isinstance(event, ev.HandoffAcknowledged) for event, _ in steps
+    ):
+        commands.append(ev.ChildTookOver(child_id=after.id))
+    if after.state.terminal and not isinstance(steps[-1][0], ev.LateResultRecorded):
+        commands.append(
+            ev.ChildOver(child_id=after.id, state=after.state, outcome=after.outcome, detail=after.detail)
+        )
+    return tuple(commands)

@@ -6,7 +6,7 @@ The service sees the world only through these protocols. Adapters stand above th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -203,8 +203,8 @@ class Store(Protocol):
         """Write what was accepted, then close."""
         ...
 
-    async def commit(self, commit: Commit) -> Committed:
-        """Write one transaction; durable on return.
+    def commit(self, commit: Commit) -> Awaitable[Committed]:
+        """Write one transaction; durable when the answer comes.
 
         Raises ``VersionConflict``, ``DuplicateRequest``, ``ChainTaken``.
         """

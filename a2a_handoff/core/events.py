@@ -307,13 +307,15 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True):
 class Release(msgspec.Struct, frozen=True, kw_only=True):
     """The target gives the task back to its sender.
 
-    ``outcome`` says why if it is not of its own will: it wanted to hand on and may not.
+    ``outcome`` says why if it is not of its own will: it wanted to hand on and may not. Then it is told
+    to stop if its own task is still open (``target_open``).
     """
 
     attempt: int = 0
     agent_id: str = ""
     reason: str = ""
     outcome: Outcome = Outcome.RELEASED
+    target_open: bool = False
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True):
@@ -674,7 +676,6 @@ class WorkKind(StrEnum):
     CANCEL = "cancel"
     CANCEL_DUE = "cancel_due"
     RESCIND = "rescind"
-    TELL_PARENT = "tell_parent"
     CANCEL_CHILD = "cancel_child"
     LEASE = "lease"
     DEADLINE = "deadline"

@@ -93,4 +93,76 @@ def _offered(event: ev.HandoffOffered) -> tuple[Action, ...]:
     match event.readiness:
         case Readiness.OFFER | Readiness.PROBE:
             if event.attempt == 1:
-                return (Schedule(kind=Wor
+                return (Schedule(kind=WorkKind.DELIVER, due_at=event.at, attempt=1),)
+            return (settled, Schedule(kind=WorkKind.DELIVER, due_at=event.at, attempt=event.attempt))
+        case Readiness.PULL:
+            lapse = Schedule(kind=WorkKind.OFFER_LAPSE, due_at=event.ack_due_at, attempt=event.attempt)
+            return (settled, lapse)
+        case Readiness.PERSON:
+            return (settled,)
+
+
+def _acknowledged(h: Handoff, at: float, number: int) -> tuple[Action, ...]:
+    attempt = h.attempts[-1]
+    out: list[Action] = []
+    if attempt.readiness in _FETCHED:
+        out.append(Drop(kinds=frozenset({WorkKind.OFFER_LAPSE, WorkKind.WAIT_OVER})))
+    if attempt.readiness is Readiness.PULL:
+        out.append(Schedule(kind=WorkKind.LEASE, due_at=at + h.policy.lease_s, attempt=number))
+    if h.cancel_requested and h.children == ():
+        out.append(Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=number))
+    return tuple(out)
+
+
+def _cancel_requested(h: Handoff, at: float) -> tuple[Action, ...]:
+    out: list[Action] = []
+    attempt = h.attempt
+    if attempt is not None and attempt.outcome is None and not h.leaf_id:
+        out.append(Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=attempt.number))
+    out.extend(
+        Schedule(kind=WorkKind.CANCEL_CHILD, due_at=at, ref=child.handoff_id)
+        for child in h.children
+        if child.state is None
+    )
+    out.append(Schedule(kind=WorkKind.CANCEL_DUE, due_at=at + h.policy.cancel_wait_s))
+    return tuple(out)
+
+
+def _child_ended(h: Handoff, child_id: str, at: float) -> tuple[Action, ...]:
+    """An open target hears how its child ended, as a follow-up message, or as the answer to its call."""
+    child = next(c for c in h.children if c.handoff_id == child_id)
+    attempt = h.attempt
+    if (
+        h.state.terminal
+        or child.by_call
+        or not child.target_open
+        or attempt is None
+        or attempt.readiness in _FETCHED
+    ):
+        return ()
+    return (Schedule(kind=WorkKind.FORWARD, due_at=at, attempt=attempt.number, ref=f"child:{child_id}"),)
+
+
+def _ended(event: Event, h: Handoff) -> tuple[Action, ...]:
+    at = h.ended_at or h.updated_at
+    out: list[Action] = [Drop()]
+    attempt = h.attempt
+    if not h.leaf_id and _still_at_work(event, attempt) and attempt is not None:
+        out.append(Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=attempt.number))
+    elif attempt is not None and attempt.outcome in (Outcome.CANCELED, Outcome.EXPIRED, Outcome.RESCINDED):
+        out.append(Schedule(kind=WorkKind.RESCIND, due_at=at, attempt=attempt.number))
+    out.extend(
+        Schedule(kind=WorkKind.CANCEL_CHILD, due_at=at, ref=child.handoff_id)
+        for child in h.children
+        if child.state is None
+    )
+    return tuple(out)
+
+
+def _still_at_work(event: Event, attempt: Attempt | None) -> bool:
+    """Whether the target has to be told to stop: the handoff ended over its head."""
+    if attempt is None or attempt.outcome is not None or attempt.readiness in _FETCHED:
+        return False
+    if isinstance(event, ev.HandoffExpired):
+        return True
+    return isinstance(event, ev.HandoffCanceled) and not event.confirmed

@@ -26,6 +26,10 @@ RETURNED: Final = "handoff_returned"
 EXPIRED: Final = "handoff_expired"
 FAILED: Final = "handoff_failed"
 
+#: Told along with the others: whether the source is responsible or may stand by.
+STANDBY: Final = "source_standby"
+ACTIVE: Final = "source_active"
+
 ENGLISH: Final = "en"
 
 #: How many of the agents that could not be asked are listed.
@@ -85,6 +89,19 @@ def notice(h: Handoff, event: str, language: str) -> bytes:
         ]
         data |= {"outcome": h.outcome, "attempts": account, "passed_over": passed_over}
     data["message"] = text
+    parts: list[dict[str, Any]] = [{"text": text}, {"data": data}]
+    if source := _source_event(h, event):
+        parts.append(
+            {
+                "data": {
+                    "type": "system_event",
+                    "event": source,
+                    "handoff_id": h.id,
+                    "source_agent": h.sender,
+                    "message": text,
+                }
+            }
+        )
     number = current.number if current is not None and event in (STARTED, CONFIRMED) else 0
     return pack(
         {
@@ -92,9 +109,22 @@ def notice(h: Handoff, event: str, language: str) -> bytes:
             "taskId": h.id,
             "contextId": h.context_id,
             "role": "ROLE_AGENT",
-            "parts": [{"text": text}, {"data": data}],
+            "parts": parts,
         }
     )
+
+
+def _source_event(h: Handoff, event: str) -> str:
+    """What the event means for the source; empty if nothing changes for it."""
+    match event:
+        case "handoff_confirmed":
+            return STANDBY
+        case "handoff_returned" | "handoff_expired":
+            return ACTIVE
+        case "handoff_started" if any(attempt.acked_at is not None for attempt in h.attempts[:-1]):
+            return ACTIVE  # an agent had it and could not be sent the task
+        case _:
+            return ""
 
 
 def attempts_of(h: Handoff) -> list[dict[str, Any]]:

@@ -94,7 +94,9 @@ def test_an_explicit_offer_is_answered_ready_before_the_task_is_sent(tmp_path: P
 
 def test_a_declined_offer_moves_on_with_the_agents_own_reason(tmp_path: Path) -> None:
     async def script(agent: Agent, call: Call) -> Answer:
-        return {"message": said("no", declined={"offer_id": call.ours["offer"]["offer_id"], "reason": "full"})}
+        return {
+            "message": said("no", declined={"offer_id": call.ours["offer"]["offer_id"], "reason": "full"})
+        }
 
     busy, free = Agent(script), Agent(completes)
     with running(busy) as first, running(free) as second, broker(tmp_path) as b:
@@ -152,6 +154,7 @@ def test_the_callers_stream_says_that_a_handoff_started_and_who_has_it(tmp_path:
     assert started["type"] == "system_event"
     assert started["target_agent"] == "worker"
     assert started["message"]
+    assert [d["event"] for d in told][:3] == ["handoff_started", "handoff_confirmed", "source_standby"]
 
 
 def test_a_chain_of_three_agents_completes_as_one_task(tmp_path: Path) -> None:

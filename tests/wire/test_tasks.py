@@ -289,7 +289,8 @@ def test_a_returned_task_lists_every_attempt_and_its_reason() -> None:
     )
     view = _view(world)
     assert view.state is RemoteState.REJECTED
-    text, data = (part.get("text") or part["data"] for part in json.loads(view.status_message)["parts"])
+    text, data, source = (part.get("text") or part["data"] for part in json.loads(view.status_message)["parts"])
+    assert source["event"] == "source_active"
     assert "1. billing: target_rejected (busy)" in text
     assert "2. senior: target_rejected (not mine)" in text
     assert data["event"] == "handoff_returned"

@@ -202,8 +202,12 @@ class HandoffBroker:
 
     async def list(self, principal: Principal, query: HandoffQuery) -> HandoffPage:
         """A page of the caller's handoffs."""
-        del principal
-        return await self._store.list_handoffs(query)
+        named = {
+            name: self.registry.spelled(principal.tenant, value)
+            for name in ("sender", "agent", "holder")
+            if (value := getattr(query, name))
+        }
+        return await self._store.list_handoffs(replace(query, **named) if named else query)
 
     async def events(
         self, principal: Principal, handoff_id: str, *, after: int = 0, limit: int = 1000
@@ -362,9 +366,9 @@ class HandoffBroker:
             Code.STALE_ATTEMPT, "The task is with somebody else now; the result was kept aside."
         )
 
-    @staticmethod
-    def _actor(principal: Principal, agent_id: str) -> str:
+    def _actor(self, principal: Principal, agent_id: str) -> str:
         """Who acts: the authenticated agent, or the one that an open broker is told."""
+        agent_id = self.registry.spelled(principal.tenant, agent_id)
         if principal.authenticated and Role.SUPERVISOR.value not in principal.scopes:
             if agent_id and agent_id != principal.name:
                 raise HandoffError(Code.FORBIDDEN, f"You are {principal.name!r}, not {agent_id!r}.")

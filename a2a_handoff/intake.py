@@ -215,9 +215,7 @@ class Desk:
 
         A loop that changes the case of a name with every round is a loop all the same.
         """
-        name = self._claimed_sender(principal, package, parent)
-        agent = self.registry.get(principal.tenant, name)
-        return name if agent is None else agent.agent_id
+        return self.registry.spelled(principal.tenant, self._claimed_sender(principal, package, parent))
 
     @staticmethod
     def _claimed_sender(principal: Principal, package: Package, parent: Handoff | None) -> str:
@@ -412,7 +410,16 @@ class Desk:
         return structs.replace(resolution, started_at=started_at)
 
     def resolve_again(self, h: Handoff, first: ev.HandoffRequested) -> ev.Resolution:
-        """Who may take it now that those who were asked did not."""
+        """Who may take it now that those who were asked did not.
+
+        What was asked for may name an agent that is gone: then there is nobody.
+        """
+        try:
+            return self._resolve_again(h, first)
+        except HandoffError:
+            return ev.Resolution(reason=ev.Outcome.NO_CAPABLE_AGENT)
+
+    def _resolve_again(self, h: Handoff, first: ev.HandoffRequested) -> ev.Resolution:
         package = first.package
         return self.registry.resolve(
             Question(

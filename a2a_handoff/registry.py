@@ -288,6 +288,11 @@ class Registry:
         entry = self._roster.find(tenant, agent_id)
         return entry.agent if entry else None
 
+    def spelled(self, tenant: str, name: str) -> str:
+        """A name as it is registered, however it was spelled; a name that is not, as it is."""
+        agent = self.get(tenant, name)
+        return name if agent is None else agent.agent_id
+
     def agents(self, tenant: str) -> list[Agent]:
         """Every agent of a tenant, by id."""
         entries = self._roster.entries(tenant)

@@ -272,7 +272,7 @@ ERRORS: Mapping[Code, ErrorRow] = MappingProxyType(
             "Snapshots are immutable; start a new hop.",
         ),
         Code.AGENT_NOT_FOUND: _row(
-            -32057, 404, "NOT_FOUND", "No such agent.", "List the agents; ids are exact."
+            -32057, 404, "NOT_FOUND", "No such agent.", "List the agents and use one of their ids."
         ),
         Code.INVALID_AGENT: _row(
             -32602,

@@ -10,7 +10,8 @@ Not here: HTTP and JSON-RPC (``transports``), calling agents (``dispatcher``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Role
@@ -38,8 +39,7 @@ from a2a_handoff.registry import Registry
 from a2a_handoff.wire.content import same_content, under_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a message: the handoff it is in, and from where on to wait.
 
     ``since`` are versions by handoff id (see ``Journal.wait``). ``created``: it began this handoff.
@@ -47,7 +47,7 @@ class Accepted:
     """
 
     handoff: Handoff
-    since: Mapping[str, int] = field(default_factory=dict[str, int])
+    since: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     created: bool = False
     replayed: bool = False
 

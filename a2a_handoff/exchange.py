@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
-from dataclasses import replace as copy_of
 
+import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.broker import HandoffBroker
@@ -43,8 +43,7 @@ _QUEUED_UPDATES = 64
 _NOT_STARTED = frozenset({Outcome.TARGET_AUTH, Outcome.TARGET_REJECTED, Outcome.TARGET_UNAVAILABLE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferAnswer:
+class OfferAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent said to an explicit offer. ``traced``: it answered within our trace."""
 
     ready: bool
@@ -296,7 +295,7 @@ class _Talk:
         message = update.message
         if message in known and update.state in (RemoteState.WORKING, RemoteState.SUBMITTED):
             message = b""
-        return copy_of(update, outputs=outputs, message=message)
+        return replace(update, outputs=outputs, message=message)
 
     async def _directed(self, commands: list[Command], directive: Directive, *, target_open: bool) -> None:
         """The target hands the task on, or gives it back."""

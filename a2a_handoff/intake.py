@@ -8,9 +8,10 @@ Not here: parsing (``wire``), deciding (``core.machine``), writing (``ledger``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from msgspec import structs
+import msgspec
+from msgspec.structs import replace
 
 from a2a_handoff.config import Settings
 from a2a_handoff.core import events as ev
@@ -31,8 +32,7 @@ ANONYMOUS = "anonymous"
 _IN_VAIN = frozenset({State.RETURNED, State.FAILED, State.EXPIRED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The request that brought a message, for its span. ``started_at`` is 0 if there was none."""
 
     method: str = "POST"
@@ -42,8 +42,7 @@ class Call:
     started_at: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """A message for the broker, whatever surface it came by.
 
     ``message`` is A2A 1.0 JSON. ``task_id`` continues a task; ``alias`` is a task id made by the client
@@ -73,8 +72,7 @@ class Incoming:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class Intake(msgspec.Struct, frozen=True, kw_only=True):
     """What ``Ledger.create`` needs."""
 
     request: ev.Request
@@ -82,8 +80,7 @@ class Intake:
     attach: ev.AttachChild | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lineage:
+class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """Where in which chain the new handoff stands."""
 
     correlation_id: str
@@ -407,7 +404,7 @@ class Desk:
                 spread=spread,
             )
         )
-        return structs.replace(resolution, started_at=started_at)
+        return replace(resolution, started_at=started_at)
 
     def resolve_again(self, h: Handoff, first: ev.HandoffRequested) -> ev.Resolution:
         """Who may take it now that those who were asked did not.

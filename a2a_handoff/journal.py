@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
@@ -26,8 +27,7 @@ _ASK_GONE_S = 5.0
 _FROM_THE_START: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a handoff as a follower sees it, with the states around it."""
 
     before: Handoff | None

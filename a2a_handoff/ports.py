@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+import msgspec
 
 from a2a_handoff.core.agents import Agent, Generation
 from a2a_handoff.core.context import HandoffContext
@@ -47,8 +48,7 @@ class Clock(Protocol):
 # --- the store: truth ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffWrite:
+class HandoffWrite(msgspec.Struct, frozen=True, kw_only=True):
     """New events of one handoff and the state they lead to.
 
     ``expected_version`` is the number of events that the log must hold before (0: the handoff must
@@ -61,8 +61,7 @@ class HandoffWrite:
     actions: tuple[Schedule | Drop, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestKey:
+class RequestKey(msgspec.Struct, frozen=True, kw_only=True):
     """Makes a request idempotent: unique by (tenant, sender, key). ``digest`` is of the content."""
 
     tenant: str
@@ -72,8 +71,7 @@ class RequestKey:
     handoff_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkKey:
+class WorkKey(msgspec.Struct, frozen=True, kw_only=True):
     """Names one work item: at most one of a kind and attempt is pending for a handoff."""
 
     handoff_id: str
@@ -82,8 +80,7 @@ class WorkKey:
     ref: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed work item. ``claims`` counts how often it was claimed (1: the first time).
 
     ``orphaned``: the replica that had claimed it before is gone, so it may have begun the effect.
@@ -95,8 +92,7 @@ class Work:
     orphaned: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One transaction. Either all of it is durable when ``Store.commit`` returns, or none.
 
     ``settled`` are work items that are done: they are deleted. New work of the writes that is due
@@ -112,8 +108,7 @@ class Commit:
     alias_owner: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """An event in the log. ``seq`` counts from 1 within the handoff, ``position`` over all."""
 
     handoff_id: str
@@ -122,8 +117,7 @@ class Recorded:
     event: Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
     """What a commit brought about. ``new_chains`` are handoffs that started a chain with it."""
 
     recorded: tuple[Recorded, ...]
@@ -131,8 +125,7 @@ class Committed:
     new_chains: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
     """All handoffs of one correlation id. It belongs to the tenant that started it."""
 
     tenant: str
@@ -142,8 +135,7 @@ class Chain:
     started_at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffQuery:
+class HandoffQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of a listing; newest first. Empty fields filter nothing.
 
     ``sender`` limits to what that principal sent, ``agent`` to what involves that agent as sender
@@ -162,8 +154,7 @@ class HandoffQuery:
     limit: int = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffPage:
+class HandoffPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a listing. ``total`` counts all rows that match the filters."""
 
     handoffs: tuple[Handoff, ...]
@@ -317,8 +308,7 @@ class Notifier(Protocol):
 # --- what was committed --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The committed change of one handoff: the states around its new events.
 
     ``new_chain``: the handoff started its chain with this commit.
@@ -341,8 +331,7 @@ class Recorder(Protocol):
 # --- agents: outbound ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One message to one agent.
 
     ``message`` is A2A 1.0 JSON, with our extension's metadata already in it. ``remote`` ids are set
@@ -383,8 +372,7 @@ class RemoteState(StrEnum):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(msgspec.Struct, frozen=True, kw_only=True):
     """What a target said, in one step: part of a stream, or a whole answer.
 
     ``state`` is ``None`` if the step says nothing of it. ``message`` is the status message (or, with
@@ -480,8 +468,7 @@ class AgentClient(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedCard:
+class FetchedCard(msgspec.Struct, frozen=True, kw_only=True):
     """A card as it was served. ``url`` is where it was found."""
 
     body: bytes
@@ -537,8 +524,7 @@ class ContextJudge(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls. ``name`` is the agent id (the subject of the token), empty if nobody said.
 
     ``trusted``: an inbound trace may be continued, and the name was verified or needs no proof.
@@ -546,7 +532,7 @@ class Principal:
 
     name: str = ""
     tenant: str = "default"
-    scopes: frozenset[str] = field(default_factory=frozenset[str])
+    scopes: frozenset[str] = frozenset()
     trusted: bool = False
     authenticated: bool = False
 

@@ -16,9 +16,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Final
 from urllib.parse import urljoin
+
+from msgspec.structs import replace
 
 from a2a_handoff.client import calls
 from a2a_handoff.client.faults import invalid, result_of, status_fault

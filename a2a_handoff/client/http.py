@@ -20,6 +20,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import msgspec
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
     BodyDecodeError,
@@ -57,8 +58,7 @@ _LOST: Final = "connection lost"
 _LANES_MAX = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request.
 
     ``stream``: the answer may be a stream, so nothing of it is held back. ``repeatable``: sending it

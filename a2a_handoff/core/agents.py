@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 
+import msgspec
+
 
 class Role(StrEnum):
     """``supervisor`` and ``human`` are where escalations go; they are never matched as ``agent``."""
@@ -131,8 +133,7 @@ class Agent:
         return Readiness.OFFER if self.speaks_handoff else Readiness.PROBE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentView:
+class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """An agent at one moment: what matching looks at.
 
     ``present`` is the presence rule already applied (a push agent is present until its breaker

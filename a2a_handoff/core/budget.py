@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import msgspec
+from msgspec.structs import replace
 
 from a2a_handoff.core.context import (
     HOP_SEPARATOR,
@@ -55,8 +55,7 @@ Count = Callable[[str], int]
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """A context within its limit.
 
     ``tokens`` is the count of what is left, 0 if it was not needed. ``dropped`` is the manifest: the

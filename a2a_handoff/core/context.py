@@ -7,8 +7,9 @@ port), how much of it arrived (``score``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 #: Names our extension in cards, in ``message.extensions`` and as the key of its metadata.
 EXTENSION_URI = "urn:a2a-handoff:handoff:v1"
@@ -66,8 +67,7 @@ class Profile(StrEnum):
     MINIMAL = "minimal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The most that each part of a package may take; over it the package is refused.
 
     ``summary_bytes`` bounds the joined summary of all hops, ``summary_and_facts_bytes`` its newest
@@ -88,8 +88,7 @@ class Limits:
     wait_for_agent_s: float = 604_800.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a drop manifest: what of a package the target does not receive.
 
     ``part`` is a field of the package, ``unit`` what was left out of it: ``segment``, ``sentence`` or
@@ -105,8 +104,7 @@ class Dropped:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """What the target must be able to do. Empty fields ask for nothing."""
 
     agent_type: str = ""
@@ -124,8 +122,7 @@ class Requirements:
         return self == Requirements()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signals:
+class Signals(msgspec.Struct, frozen=True, kw_only=True):
     """What the sender measured of the conversation; ``None`` is *not measured*."""
 
     intent: str = ""
@@ -136,8 +133,7 @@ class Signals:
     completion_estimate: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffContext:
+class HandoffContext(msgspec.Struct, frozen=True, kw_only=True):
     """The twelve fields that every target receives.
 
     ``key_facts``, ``task_progress`` and ``user_preferences`` are JSON objects as they came, byte for
@@ -162,8 +158,7 @@ class HandoffContext:
     extra: bytes = b"{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffOptions:
+class HandoffOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the sender asks of the broker, beside the context itself.
 
     Times are epoch seconds (``deadline_at``) or durations in seconds. ``None`` takes the setting.
@@ -184,8 +179,7 @@ class HandoffOptions:
     traceparent: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed ``handoff_context``: the context, what is asked of the target and of the broker.
 
     ``synthesized``: the message came without one and the broker made a minimal one from it.
@@ -195,9 +189,9 @@ class Package:
     """
 
     context: HandoffContext
-    requirements: Requirements = field(default_factory=Requirements)
-    signals: Signals = field(default_factory=Signals)
-    options: HandoffOptions = field(default_factory=HandoffOptions)
+    requirements: Requirements = Requirements()
+    signals: Signals = Signals()
+    options: HandoffOptions = HandoffOptions()
     synthesized: bool = False
     tokens: int = 0
     dropped: tuple[Dropped, ...] = ()

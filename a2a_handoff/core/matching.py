@@ -15,7 +15,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from a2a_handoff.core.agents import (
     PLATFORM_CAPABILITIES,

@@ -5,13 +5,12 @@ A restart with other settings does not change the rules of a handoff that is und
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 MAX_HOPS_CAP = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one handoff. All times are seconds.
 
     ``deliveries`` is how often one agent is asked within its attempt: the first time and the

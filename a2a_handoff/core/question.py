@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from a2a_handoff.core.agents import Role, fold
 from a2a_handoff.core.context import Package, Requirements
 from a2a_handoff.core.errors import Violation
@@ -18,8 +20,7 @@ from a2a_handoff.core.roster import Entry, Facet, Kind, media_type
 AGENT_TYPES = {"browser": "canBrowse", "code": "canEditFiles"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of the roster for one package.
 
     ``workspace`` empty means that of the sender if it is registered, else ``default``. ``input_modes``

@@ -14,12 +14,13 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 from cel_expr_python import cel  # pyright: ignore[reportMissingTypeStubs]  # it has cel.pyi, but no py.typed
+from msgspec import structs
 
 from a2a_handoff.core.context import HandoffContext, Requirements, Signals
 
@@ -89,8 +90,7 @@ class Rule:
     requirements: Requirements | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What one rule says of one context. ``problem``: why its condition has no value, if so."""
 
     rule: Rule
@@ -261,7 +261,7 @@ def _reason(text: str) -> str:
 # --- TOML ----------------------------------------------------------------------------------------
 
 _RULE_KEYS = frozenset({"name", "when", "target", "requirements"})
-_REQUIREMENTS = {f.name: f.type for f in fields(Requirements)}
+_REQUIREMENTS = {field.name: field.type for field in structs.fields(Requirements)}
 
 
 def _rules_of(document: Mapping[str, Any], faults: list[str]) -> tuple[Rule, ...]:
@@ -316,7 +316,7 @@ def _requirements_of(table: Any, where: str, faults: list[str]) -> Requirements 
             faults.append(
                 f"{where}: requirements.{key} is unknown; known are {', '.join(sorted(_REQUIREMENTS))}"
             )
-        elif _REQUIREMENTS[key] == "str":
+        elif _REQUIREMENTS[key] is str:
             if not isinstance(value, str) or not value.strip():
                 faults.append(f"{where}: requirements.{key} must be text, not empty")
             values[key] = value

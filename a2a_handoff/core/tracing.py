@@ -15,9 +15,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _VERBATIM_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -38,8 +40,7 @@ class ParentSource(StrEnum):
     ROOT = "root"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanRef:
+class SpanRef(msgspec.Struct, frozen=True, kw_only=True):
     """A span somewhere: 32 and 16 lower-case hex digits, zeros kept."""
 
     trace_id: str
@@ -52,8 +53,7 @@ class SpanRef:
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSpan:
+class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):
     """The span of the request that created the handoff, built after the commit.
 
     It lies in the chain's trace, or in the caller's own if that is another one. It ends with the
@@ -101,8 +101,7 @@ class Arrival(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboundTrace:
+class InboundTrace(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller said of traces: two ``traceparent`` values as they came, empty if there was none.
 
     ``http`` is the header, ``tracestate`` belongs to it; ``context`` is ``handoff_context.traceparent``.
@@ -117,8 +116,7 @@ class InboundTrace:
     policy: Literal["continue", "restart", "drop"] = "continue"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HopTrace:
+class HopTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the spans of one hop need and that chance decided.
 
     ``root_parent``: the chain continues a caller's trace, so its root span hangs below this one.
@@ -134,7 +132,7 @@ class HopTrace:
     parent_source: ParentSource
     server: ServerSpan | None = None
     root_parent: SpanRef | None = None
-    links: tuple[SpanRef, ...] = field(default=())
+    links: tuple[SpanRef, ...] = ()
     tracestate: str = ""
 
     @property

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from a2a_handoff.core.context import Reason, Requirements, Signals
 
@@ -31,8 +32,7 @@ COMPLETION_ENOUGH = 0.8
 NOT_NEEDED = "handoff_not_needed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """``reason`` is a ``Reason`` if ``handoff`` is true, else ``handoff_not_needed`` or empty.
 
     ``detail`` says what decided, in a few words fit to be shown.

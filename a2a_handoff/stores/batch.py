@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from a2a_handoff.core.events import Drop, Schedule
 from a2a_handoff.ports import (
     ChainTaken,
@@ -39,8 +41,7 @@ ChainRow = tuple[str, str, str, str, float]
 WorkRow = tuple[str, str, int, str, float, float, str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A commit with everything encoded, so that a value that cannot be stored fails its caller alone."""
 
     commit: Commit

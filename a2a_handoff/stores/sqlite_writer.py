@@ -22,9 +22,10 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from a2a_handoff.ports import (
     ChainTaken,
@@ -90,8 +91,7 @@ _PUT_WORK = "REPLACE INTO work (handoff_id, kind, attempt, ref, due_at, wake_at,
 Statement = Callable[[sqlite3.Connection], object]
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """A commit, or any other write, and who waits for it."""
 
     work: Prepared | Statement

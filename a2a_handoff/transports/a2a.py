@@ -9,8 +9,9 @@ Not here: what an operation does (``operations``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
+
+import msgspec
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.context import EXTENSION_URI
@@ -64,8 +65,7 @@ _CREATING = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Route:
+class _Route(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP+JSON operation. ``status`` of its success."""
 
     operation: Operation
@@ -219,8 +219,7 @@ class A2ASurface:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Note:
+class _Note(msgspec.Struct, kw_only=True):
     """What the span of a request will say."""
 
     started_at: float

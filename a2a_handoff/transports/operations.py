@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from a2a_handoff.broker import Accepted, HandoffBroker
 from a2a_handoff.core.agents import Generation
@@ -34,8 +36,7 @@ from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
 _ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
 
 
-@dataclass(slots=True, kw_only=True)
-class Asker:
+class Asker(msgspec.Struct, kw_only=True):
     """Who asks, and how the request came; ``task_id`` and ``committed`` are what became of it."""
 
     principal: Principal
@@ -52,8 +53,7 @@ class Asker:
     committed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPage:
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of tasks; ``next`` is the cursor of the next one."""
 
     tasks: tuple[TaskView, ...]

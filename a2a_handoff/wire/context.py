@@ -13,7 +13,6 @@ REST shapes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -69,8 +68,7 @@ def read_package(
     return read_context(raw, path=path, now=now, limits=limits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     """What the broker adds to a package for one delivery. Empty members are not written.
 
     ``deadline_at`` is the handoff's own deadline in epoch seconds, ``ack_wait_s`` how long the answer
@@ -83,8 +81,8 @@ class Stamp:
     ack_wait_s: float | None = None
     traceparent: str = ""
     deadline_at: float | None = None
-    dropped: Sequence[Dropped] = field(default=())
-    warnings: Sequence[str] = field(default=())
+    dropped: Sequence[Dropped] = ()
+    warnings: Sequence[str] = ()
 
 
 def write_context(package: Package, stamp: Stamp, context: HandoffContext | None = None) -> bytes:
@@ -198,8 +196,8 @@ def _ours(package: Package) -> dict[str, Any]:
     """What is asked of the target, for packages that did not come as JSON."""
     options = package.options
     written: dict[str, Any] = {
-        "requirements": _set(package.requirements, Requirements.__dataclass_fields__),
-        "signals": _set(package.signals, Signals.__dataclass_fields__),
+        "requirements": _set(package.requirements, Requirements.__struct_fields__),
+        "signals": _set(package.signals, Signals.__struct_fields__),
         "mode": options.mode,
         "priority": "" if options.priority is Priority.NORMAL else options.priority,
         "fallback": options.fallback,

@@ -79,8 +79,8 @@ STAMPS = frozenset(
 # own parent as that of the next hop.
 _LEFT_BEHIND = frozenset({*CONTEXT_FIELDS, *STAMPS, "transcript", "parent_handoff_id"})
 
-_REQUIREMENTS = Requirements.__dataclass_fields__.keys()
-_SIGNALS = Signals.__dataclass_fields__.keys()
+_REQUIREMENTS = Requirements.__struct_fields__
+_SIGNALS = Signals.__struct_fields__
 _NOTHING = HandoffContext(correlation_id="", source_agent="", conversation_summary="", user_intent="")
 
 _NAMES = (

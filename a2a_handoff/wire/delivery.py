@@ -10,11 +10,11 @@ Not here: how it travels (``client``), what follows (``core.machine``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent
@@ -222,8 +222,7 @@ def _with_member(raw: bytes, name: str, value: bytes) -> bytes:
 # --- answers -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer means. ``directive`` is acted on after ``commands``.
 
     ``ended``: this conversation is over. ``target_open``: the target's task is, for all that, not.

@@ -9,12 +9,12 @@ Not here: writing them (``kit.directive``), what becomes of them (``core.machine
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from a2a_handoff.core.context import EXTENSION_URI, HandoffContext, Limits, Mode, Package
 from a2a_handoff.core.errors import Violation
@@ -37,8 +37,7 @@ class Verb(StrEnum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Directive:
+class Directive(msgspec.Struct, frozen=True, kw_only=True):
     """What a target said. ``verb`` is ``None`` if it sent a receipt alone.
 
     ``offer_id`` is empty if the target did not repeat it; ``reason`` goes with ``declined`` and

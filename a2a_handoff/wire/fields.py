@@ -9,12 +9,11 @@ Not here: what the members mean (``context``, ``directive``).
 from __future__ import annotations
 
 import json
-from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Raw
@@ -44,7 +43,7 @@ def members_of(raw: Raw | bytes) -> dict[str, Raw] | None:
 
 
 def read_record(record: type[_Record], raw: Raw | bytes, path: str, faults: list[Violation]) -> _Record:
-    """Read a JSON object at ``path`` into a struct or dataclass whose fields all have defaults.
+    """Read a JSON object at ``path`` into a struct whose fields all have defaults.
 
     Members that are absent, ``null`` or wrong keep the default; the wrong ones are added to
     ``faults``. Members that the record does not have are passed over.
@@ -63,14 +62,18 @@ def read_record(record: type[_Record], raw: Raw | bytes, path: str, faults: list
         if value is None or bytes(value) == b"null":
             continue
         place = member_path(path, name)
-        if is_dataclass(kind):
-            values[name] = read_record(cast("type[Any]", kind), value, place, faults)
+        if _is_record(kind):
+            values[name] = read_record(kind, value, place, faults)
             continue
         try:
             values[name] = _decoder(kind).decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError):
             add_fault(faults, place, _expected(kind))
     return record(**values)
+
+
+def _is_record(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def member_path(path: str, name: str) -> str:

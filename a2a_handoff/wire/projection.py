@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI
@@ -79,8 +79,7 @@ def task_state(h: Handoff) -> RemoteState:
 # --- what is shown -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskView:
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """A task as A2A shows it; messages and artifacts are 1.0 JSON.
 
     ``timestamp`` is in epoch seconds. ``metadata`` is a JSON object. ``language`` is the one in which
@@ -118,8 +117,7 @@ class TaskView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusUpdate:
+class StatusUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task changed, or the target said something. ``timestamp`` is in epoch seconds."""
 
     task_id: str
@@ -129,8 +127,7 @@ class StatusUpdate:
     message: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactUpdate:
+class ArtifactUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """An artifact, or a chunk of one (A2A 1.0 section 4.2.2)."""
 
     task_id: str

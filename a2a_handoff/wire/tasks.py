@@ -11,10 +11,10 @@ Not here: what a task and its events are (``projection``), parts and messages (`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.ports import RemoteState

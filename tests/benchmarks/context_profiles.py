@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from a2a_handoff.core.budget import compact, fit
 from a2a_handoff.core.context import HandoffContext, Package, Profile, joined_summary

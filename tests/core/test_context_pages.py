@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+
+from msgspec import structs
 
 from a2a_handoff.core.budget import BEGINNING_CHARS, SENTENCES_ADVISED
 from a2a_handoff.core.context import (
@@ -29,7 +30,7 @@ TRADEOFF = (DOCS / "explanation" / "context-tradeoff.md").read_text(encoding="ut
 
 
 def test_the_reference_names_every_field() -> None:
-    inner = [field.name for each in (Requirements, Signals) for field in dataclasses.fields(each)]
+    inner = [field.name for each in (Requirements, Signals) for field in structs.fields(each)]
     names = {*_Context.__struct_fields__, *STAMPS, *_LEFT_BEHIND, *inner}
     assert [name for name in names if f"`{name}`" not in REFERENCE] == []
 
@@ -40,7 +41,7 @@ def test_the_reference_names_every_word_that_a_field_may_have() -> None:
 
 
 def test_the_reference_states_every_limit() -> None:
-    limits = [getattr(Limits(), field.name) for field in dataclasses.fields(Limits)]
+    limits = [getattr(Limits(), field.name) for field in structs.fields(Limits)]
     numbers = [NAME_CHARS_MAX, BEGINNING_CHARS, SENTENCES_ADVISED, TOKEN_BUDGET, *limits]
     said = [f"{number:,.0f}" for number in numbers if number != Limits().deadline_s]
     assert [number for number in said if number not in REFERENCE] == []

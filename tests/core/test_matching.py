@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from a2a_handoff.core.agents import (
     Agent,
@@ -46,12 +46,12 @@ def agent(name: str, *, url: str = "", platform: str = "", can: tuple[str, ...] 
 
 
 def push(name: str, *can: str, **fields) -> AgentView:
-    live = {k: fields.pop(k) for k in tuple(fields) if k in AgentView.__slots__ and k != "agent"}
+    live = {k: fields.pop(k) for k in tuple(fields) if k in AgentView.__struct_fields__ and k != "agent"}
     return AgentView(agent=agent(name, url=f"http://{name}.test", can=can, **fields), **live)
 
 
 def pull(name: str, *can: str, **fields) -> AgentView:
-    live = {k: fields.pop(k) for k in tuple(fields) if k in AgentView.__slots__ and k != "agent"}
+    live = {k: fields.pop(k) for k in tuple(fields) if k in AgentView.__struct_fields__ and k != "agent"}
     return AgentView(agent=agent(name, can=can, **fields), **live)
 
 
@@ -62,7 +62,7 @@ def skilled(name: str, *skills: str, tags: tuple[str, ...] = (), **fields) -> Ag
 def ask(
     views: Any, rules: RoutingRules = NO_RULES, *, passed_over_max: int = PASSED_OVER_MAX, **asked: Any
 ) -> Resolution:
-    requirements = {k: asked.pop(k) for k in tuple(asked) if k in Requirements.__slots__}
+    requirements = {k: asked.pop(k) for k in tuple(asked) if k in Requirements.__struct_fields__}
     context = HandoffContext(
         correlation_id="c",
         source_agent="me",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from a2a_handoff.core.context import HOP_SEPARATOR, HandoffContext
 from a2a_handoff.core.score import WEIGHTS, context_score

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from a2a_handoff.core.context import Reason, Requirements, Signals
 from a2a_handoff.core.triggers import NOT_NEEDED, advise_task, should_handoff

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as changed
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.context import Mode
@@ -211,7 +210,7 @@ def test_a_commit_on_another_version_than_the_stored_one_is_a_conflict(disk: Dis
     async def body(store: Store) -> None:
         await store.commit(commit_of(first))
         wrong = replace(
-            next_write(changed(first.handoff, version=expected), acknowledged_event()),
+            next_write(replace(first.handoff, version=expected), acknowledged_event()),
             expected_version=expected,
         )
         with pytest.raises(VersionConflict):
@@ -237,7 +236,7 @@ def test_a_refused_commit_leaves_nothing_behind(disk: Disk) -> None:
         before = await everything(store)
         refused = commit_of(
             first_write("h-2", actions=(DELIVER,)),
-            next_write(changed(first.handoff, version=5), offered_event()),
+            next_write(replace(first.handoff, version=5), offered_event()),
             settled=(key_of(DEADLINE),),
             request_key=request_key("k-2", handoff_id="h-2"),
             alias="alias-2",
@@ -278,7 +277,7 @@ def test_a_write_whose_version_is_not_its_number_of_events_is_refused(disk: Disk
         for wrong in (
             replace(write, expected_version=1),
             replace(write, events=()),
-            HandoffWrite(handoff=changed(write.handoff, version=0), events=(), expected_version=0),
+            HandoffWrite(handoff=replace(write.handoff, version=0), events=(), expected_version=0),
         ):
             with pytest.raises(ValueError, match="version"):
                 await store.commit(commit_of(wrong))
@@ -510,7 +509,7 @@ def test_settling_comes_before_scheduling_the_same_work_again(disk: Disk) -> Non
     async def body(store: Store) -> None:
         write = first_write("h-1", actions=(DELIVER,))
         await store.commit(commit_of(write))
-        again = changed(DELIVER, due_at=NOW + 2)
+        again = replace(DELIVER, due_at=NOW + 2)
         await store.commit(
             commit_of(
                 next_write(write.handoff, offered_event(), actions=(again,)), settled=(key_of(DELIVER),)
@@ -526,7 +525,7 @@ def test_scheduling_anew_replaces_what_was_pending_and_who_held_it(disk: Disk) -
     async def body(store: Store) -> None:
         write = first_write("h-1", actions=(DELIVER, DEADLINE))
         await store.commit(commit_of(write))
-        later = (changed(DELIVER, due_at=NOW + 7), changed(DEADLINE, due_at=NOW + 8))
+        later = (replace(DELIVER, due_at=NOW + 7), replace(DEADLINE, due_at=NOW + 8))
         second = next_write(write.handoff, offered_event(), actions=later)
         assert (await store.commit(commit_of(second))).claimed == ()
         assert await store.next_due() == NOW + 7
@@ -543,7 +542,7 @@ def test_dropping_kinds_leaves_the_others_and_other_handoffs(disk: Disk) -> None
     lapse = Schedule(kind=WorkKind.OFFER_LAPSE, due_at=NOW + 1, attempt=1)
 
     async def body(store: Store) -> None:
-        write = first_write("h-1", actions=(DELIVER, lapse, changed(lapse, attempt=2), DEADLINE))
+        write = first_write("h-1", actions=(DELIVER, lapse, replace(lapse, attempt=2), DEADLINE))
         await store.commit(commit_of(write, first_write("h-2", actions=(lapse,))))
         drop = Drop(kinds=frozenset({WorkKind.DELIVER, WorkKind.OFFER_LAPSE}))
         await store.commit(commit_of(next_write(write.handoff, offered_event(), actions=(drop,))))

@@ -1,7 +1,6 @@
 """Handoffs as A2A tasks and streams, held against the SDK's types of 1.0 and 0.3 and models of 0.1."""
 
 import json
-from dataclasses import replace as copy
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +146,7 @@ def test_every_state_of_a_handoff_is_a_state_of_a_task(state: State, shown: Remo
     assert view.state is shown
     assert state in states_of(shown)
     asked = _said("which?") if view.status_message == b"{}" else view.status_message
-    _check_task(copy(view, status_message=asked))
+    _check_task(replace(view, status_message=asked))
 
 
 def test_every_state_is_listed_under_exactly_one() -> None:
@@ -352,8 +351,8 @@ def test_the_broker_speaks_the_callers_language_or_english(preferences: bytes, l
     world = World(request(candidate("billing")))
     first = world.log[0]
     assert isinstance(first, ev.HandoffRequested)
-    context = copy(first.package.context, user_preferences=preferences)
-    world.log[0] = replace(first, package=copy(first.package, context=context))
+    context = replace(first.package.context, user_preferences=preferences)
+    world.log[0] = replace(first, package=replace(first.package, context=context))
     view = _view(world)
     assert view.language == language
     expected = "Transfert" if language == "fr" else "Handing"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -321,7 +320,5 @@ def _plain(value: Any) -> Any:
             return [_plain(each) for each in cast("tuple[Any, ...]", value)]
         case frozenset():
             return sorted(_plain(each) for each in cast("frozenset[Any]", value))
-        case _ if dataclasses.is_dataclass(value):
-            return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         case _:
             return value

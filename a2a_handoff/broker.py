@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Role

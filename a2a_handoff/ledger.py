@@ -19,7 +19,7 @@ from a2a_handoff.core.actions import actions_for
 from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Event
+from a2a_handoff.core.events import Command, Event, Outcome
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.feed import Feed
@@ -266,16 +266,20 @@ class Ledger:
                 self._registry.note_acknowledged(h.tenant, agent_id, response_s=at - offered_at)
             case ev.AttemptEnded(agent_id=agent_id, outcome=outcome):
                 self._registry.note_ended(h.tenant, agent_id, outcome)
+            case ev.HandedOff():
+                self._registry.note_ended(h.tenant, h.attempts[-1].agent_id, None)
             case (
-                ev.HandedOff()
-                | ev.HandoffCompleted()
+                ev.HandoffCompleted()
                 | ev.HandoffFailed()
                 | ev.HandoffCanceled()
+                | ev.HandoffReturned()
                 | ev.HandoffExpired()
             ):
                 last = h.attempt
-                if last is not None and last.outcome is None:
-                    self._registry.note_ended(h.tenant, last.agent_id, h.outcome)
+                if last is not None and last.outcome is None and not h.leaf_id:
+                    returned = isinstance(event, ev.HandoffReturned)  # nobody took on what it handed on
+                    outcome = Outcome.RELEASED if returned else h.outcome
+                    self._registry.note_ended(h.tenant, last.agent_id, outcome)
             case _:
                 pass
 

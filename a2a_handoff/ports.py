@@ -162,6 +162,31 @@ class HandoffPage(msgspec.Struct, frozen=True, kw_only=True):
     total: int
 
 
+class Broadcast(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to every agent of a workspace. ``data`` is raw JSON, or empty.
+
+    ``position`` counts all broadcasts that were ever stored and is never used twice; 0 before it is.
+    """
+
+    id: str
+    tenant: str
+    workspace: str
+    channel: str
+    sender: str
+    message: str
+    at: float
+    expires_at: float
+    data: bytes = b""
+    position: int = 0
+
+
+class BroadcastPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Broadcasts, oldest first. ``end`` is the highest position that was ever given, 0 if none."""
+
+    broadcasts: tuple[Broadcast, ...]
+    end: int
+
+
 class VersionConflict(Exception):
     """Another writer was faster: load the handoff again and decide anew."""
 
@@ -211,6 +236,10 @@ class Store(Protocol):
 
     async def read_log(self, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
         """The whole log in commit order from ``position`` ``after`` + 1 on."""
+        ...
+
+    async def log_end(self) -> int:
+        """The position of the newest event in the log, 0 if there is none."""
         ...
 
     async def list_handoffs(self, query: HandoffQuery) -> HandoffPage:
@@ -271,6 +300,19 @@ class Store(Protocol):
 
     async def delete_agent(self, tenant: str, agent_id: str) -> bool:
         """Remove a registration. False if there was none."""
+        ...
+
+    async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
+        """Store a broadcast, and give it its position.
+
+        What had expired by then goes, and of its tenant all but the newest ``keep``.
+        """
+        ...
+
+    async def read_broadcasts(
+        self, tenant: str, workspace: str, *, after: int = 0, now: float, limit: int = 100
+    ) -> BroadcastPage:
+        """What a workspace was told after position ``after`` and has not expired ``now``."""
         ...
 
     async def get_mark(self, name: str) -> int | None:
@@ -541,6 +583,8 @@ __all__ = [
     "Agent",
     "AgentClient",
     "AgentError",
+    "Broadcast",
+    "BroadcastPage",
     "CardFetcher",
     "Chain",
     "ChainTaken",

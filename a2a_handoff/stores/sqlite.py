@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import (
+    Broadcast,
+    BroadcastPage,
     Chain,
     ChainTaken,
     Commit,
@@ -30,7 +32,7 @@ from a2a_handoff.ports import (
     Work,
     WorkKey,
 )
-from a2a_handoff.stores import sqlite_work
+from a2a_handoff.stores import sqlite_broadcasts, sqlite_work
 from a2a_handoff.stores.batch import prepare
 from a2a_handoff.stores.codec import (
     decode_agent,
@@ -175,6 +177,10 @@ class SqliteStore:
         statement = "REPLACE INTO marks (name, position) VALUES (?, ?)"
         await self._write(lambda connection: connection.execute(statement, (name, position)).rowcount)
 
+    async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
+        """Store a broadcast; what has expired, and all but the newest ``keep`` of its tenant, goes."""
+        return await self._write(lambda connection: sqlite_broadcasts.put(connection, broadcast, keep))
+
     def _running(self) -> Writer:
         if self._writer is None:
             raise StoreUnavailable(f"The store {self._file.path} is not open.")
@@ -212,6 +218,11 @@ class SqliteStore:
                 (after, limit),
             )
         )
+
+    async def log_end(self) -> int:
+        """The position of the newest event in the log, 0 if there is none."""
+        ((position,),) = await self._rows("SELECT coalesce(max(position), 0) FROM events")
+        return position
 
     async def list_handoffs(self, query: HandoffQuery) -> HandoffPage:
         """A page of handoffs, newest update first. ``updated_after`` includes that very moment."""
@@ -305,6 +316,16 @@ class SqliteStore:
         """Every registration of every tenant, by tenant and id."""
         rows = await self._rows("SELECT body FROM agents ORDER BY tenant, agent_id")
         return [decode_agent(row[0]) for row in rows]
+
+    async def read_broadcasts(
+        self, tenant: str, workspace: str, *, after: int = 0, now: float, limit: int = 100
+    ) -> BroadcastPage:
+        """What a workspace was told after position ``after`` and has not expired ``now``, oldest first."""
+        return await self._read(
+            lambda connection: sqlite_broadcasts.page(
+                connection, tenant, workspace, after=after, now=now, limit=limit
+            )
+        )
 
     async def get_mark(self, name: str) -> int | None:
         """A named position in the log."""

@@ -14,6 +14,8 @@ from a2a_handoff.core.context import Mode
 from a2a_handoff.core.events import Drop, Schedule, State, WorkKind
 from a2a_handoff.core.tracing import trace_id_of
 from a2a_handoff.ports import (
+    Broadcast,
+    BroadcastPage,
     Chain,
     ChainTaken,
     Commit,
@@ -94,6 +96,15 @@ def test_commits_are_written_in_the_order_of_the_calls_whenever_they_are_awaited
         two = store.commit(commit_of(next_write(first.handoff, offered_event())))
         assert [recorded.position for recorded in (await two).recorded] == [2]
         assert [recorded.position for recorded in (await one).recorded] == [1]
+
+    disk.run(body)
+
+
+def test_the_log_ends_where_its_newest_event_is(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        assert await store.log_end() == 0
+        await store.commit(commit_of(first_write("h-1", offered_event())))
+        assert await store.log_end() == 2
 
     disk.run(body)
 
@@ -885,6 +896,90 @@ def test_marks_are_set_and_moved_by_name(disk: Disk) -> None:
     disk.run(body)
 
 
+# --- broadcasts ----------------------------------------------------------------------------------
+
+
+def broadcast(broadcast_id: str, **fields: Any) -> Broadcast:
+    values: dict[str, Any] = {
+        "tenant": "default",
+        "workspace": "default",
+        "channel": "general",
+        "sender": "cowork",
+        "message": f"this is {broadcast_id}",
+        "at": NOW,
+        "expires_at": NOW + 60,
+    }
+    return Broadcast(id=broadcast_id, **(values | fields))
+
+
+async def told(store: Store, *, workspace: str = "default", now: float = NOW, **more: Any) -> list[str]:
+    page = await store.read_broadcasts("default", workspace, now=now, **more)
+    return [one.id for one in page.broadcasts]
+
+
+def test_broadcasts_are_read_back_oldest_first_from_a_position_on(disk: Disk) -> None:
+    async def before(store: Store) -> None:
+        assert await store.read_broadcasts("default", "default", now=NOW) == BroadcastPage(
+            broadcasts=(), end=0
+        )
+        data = b'{"n":12345678901234567890,"f":1.10}'
+        first = await store.add_broadcast(broadcast("b-1", data=data, message="Grüße"), keep=10)
+        assert first == broadcast("b-1", data=data, message="Grüße", position=first.position)
+        second = await store.add_broadcast(broadcast("b-2"), keep=10)
+        assert 0 < first.position < second.position
+        page = await store.read_broadcasts("default", "default", now=NOW)
+        assert page == BroadcastPage(broadcasts=(first, second), end=second.position)
+
+    async def after(store: Store) -> None:
+        (first, _) = (await store.read_broadcasts("default", "default", now=NOW)).broadcasts
+        assert await told(store, after=first.position) == ["b-2"]
+        assert await told(store, limit=1) == ["b-1"]
+
+    disk.run(before, after)
+
+
+def test_a_broadcast_is_heard_in_its_own_workspace_and_tenant(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        await store.add_broadcast(broadcast("b-1"), keep=10)
+        await store.add_broadcast(broadcast("b-2", workspace="lab"), keep=10)
+        await store.add_broadcast(broadcast("b-3", tenant="other"), keep=10)
+        assert await told(store) == ["b-1"]
+        assert await told(store, workspace="lab") == ["b-2"]
+        assert (await store.read_broadcasts("default", "lab", now=NOW)).end == 3
+
+    disk.run(body)
+
+
+def test_broadcasts_that_expired_are_not_read_and_the_next_one_takes_them_out(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        await store.add_broadcast(broadcast("b-1", expires_at=NOW + 5), keep=10)
+        await store.add_broadcast(broadcast("b-2"), keep=10)
+        assert await told(store, now=NOW + 4.9) == ["b-1", "b-2"]
+        assert await told(store, now=NOW + 5) == ["b-2"]
+        await store.add_broadcast(broadcast("b-3", at=NOW + 5, expires_at=NOW + 65), keep=10)
+        assert await told(store, now=NOW) == ["b-2", "b-3"]
+
+    disk.run(body)
+
+
+def test_a_tenant_keeps_its_newest_broadcasts_and_no_position_is_given_twice(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        await store.add_broadcast(broadcast("other", tenant="other"), keep=2)
+        for number in range(1, 5):
+            await store.add_broadcast(broadcast(f"b-{number}", workspace="default"), keep=2)
+        assert await told(store) == ["b-3", "b-4"]
+        assert len((await store.read_broadcasts("other", "default", now=NOW)).broadcasts) == 1
+        await store.add_broadcast(broadcast("b-5", at=NOW + 100, expires_at=NOW + 200), keep=2)
+        page = await store.read_broadcasts("default", "default", now=NOW + 100)
+        assert [(one.id, one.position) for one in page.broadcasts] == [("b-5", 6)]
+
+    async def later(store: Store) -> None:
+        last = await store.add_broadcast(broadcast("b-6", at=NOW + 300, expires_at=NOW + 400), keep=2)
+        assert last.position == 7
+
+    disk.run(body, later)
+
+
 # --- availability --------------------------------------------------------------------------------
 
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
@@ -892,6 +987,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "load_handoff": lambda store: store.load_handoff("h-1"),
     "read_events": lambda store: store.read_events("h-1"),
     "read_log": lambda store: store.read_log(),
+    "log_end": lambda store: store.log_end(),
     "list_handoffs": lambda store: store.list_handoffs(HandoffQuery(tenant="default")),
     "list_open": lambda store: store.list_open(State.REQUESTED),
     "find_request": lambda store: store.find_request("default", "sender", "k"),
@@ -907,6 +1003,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "put_agent": lambda store: store.put_agent(make_agent()),
     "list_agents": lambda store: store.list_agents(),
     "delete_agent": lambda store: store.delete_agent("default", "billing"),
+    "add_broadcast": lambda store: store.add_broadcast(broadcast("b-1"), keep=10),
+    "read_broadcasts": lambda store: store.read_broadcasts("default", "default", now=NOW),
     "get_mark": lambda store: store.get_mark("spans"),
     "set_mark": lambda store: store.set_mark("spans", 1),
 }

@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.events import Drop, Schedule, State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import (
+    Broadcast,
+    BroadcastPage,
     Chain,
     ChainTaken,
     Commit,
@@ -56,6 +60,8 @@ class MemoryData:
     work: dict[WorkKey, Item] = field(default_factory=dict)
     agents: dict[tuple[str, str], Agent] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
+    broadcasts: list[Broadcast] = field(default_factory=list)
+    broadcast_end: int = 0
 
 
 class MemoryStore:
@@ -214,6 +220,15 @@ class MemoryStore:
         data = await self._turn()
         data.marks[name] = position
 
+    async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
+        data = await self._turn()
+        data.broadcast_end += 1
+        stored = replace(broadcast, position=data.broadcast_end)
+        alive = [b for b in data.broadcasts if b.expires_at > stored.at]
+        same = [b for b in alive if b.tenant == stored.tenant] + [stored]
+        data.broadcasts = [b for b in (*alive, stored) if b.tenant != stored.tenant or b in same[-keep:]]
+        return stored
+
     # --- reading ---------------------------------------------------------------------------------
 
     async def load_handoff(self, handoff_id: str) -> Handoff | None:
@@ -225,6 +240,9 @@ class MemoryStore:
 
     async def read_log(self, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
         return (await self._turn()).log[after : after + limit]
+
+    async def log_end(self) -> int:
+        return len((await self._turn()).log)
 
     async def list_handoffs(self, query: HandoffQuery) -> HandoffPage:
         data = await self._turn()
@@ -290,6 +308,17 @@ class MemoryStore:
     async def list_agents(self) -> list[Agent]:
         data = await self._turn()
         return [data.agents[key] for key in sorted(data.agents)]
+
+    async def read_broadcasts(
+        self, tenant: str, workspace: str, *, after: int = 0, now: float, limit: int = 100
+    ) -> BroadcastPage:
+        data = await self._turn()
+        found = [
+            b
+            for b in data.broadcasts
+            if (b.tenant, b.workspace) == (tenant, workspace) and b.position > after and b.expires_at > now
+        ]
+        return BroadcastPage(broadcasts=tuple(found[:limit]), end=data.broadcast_end)
 
     async def get_mark(self, name: str) -> int | None:
         return (await self._turn()).marks.get(name)

@@ -399,6 +399,7 @@ class HandoffBroker:
             key=key,
             metadata=first.request_metadata,
             extensions=first.extensions,
+            input_modes=first.input_modes,
             accepted_output_modes=first.accepted_output_modes,
             surface="directive",
         )

@@ -399,7 +399,7 @@ class Registry:
     def supervisors(self, handoff: Handoff) -> tuple[Candidate, ...]:
         """To whom a handoff is escalated, best first; nobody who had it before."""
         sender = self.get(handoff.tenant, handoff.sender)
-        workspace = sender.workspace if sender else DEFAULT_WORKSPACE
+        workspace = handoff.workspace or (sender.workspace if sender else DEFAULT_WORKSPACE)
         exclude = (handoff.sender, *handoff.path)
         return supervisors(self._roster, handoff.tenant, workspace=workspace, exclude=exclude)
 

@@ -170,7 +170,8 @@ class ParentRef(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Create the handoff. Guards run first: a loop or a sixth hop is an error, nothing is stored.
 
-    ``came_back`` is how often in a row the same request of the sender came back in this chain.
+    ``workspace`` and ``input_modes`` are kept for when agents are looked for anew. ``came_back`` is how
+    often in a row the same request of the sender came back in this chain.
     """
 
     handoff_id: str
@@ -188,6 +189,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: float
     means: Means
     parent: ParentRef | None = None
+    workspace: str = ""
+    input_modes: tuple[str, ...] = ()
     accepted_output_modes: tuple[str, ...] = ()
     surface: str = ""
     returns_to: str = ""
@@ -417,6 +420,8 @@ class HandoffRequested(msgspec.Struct, frozen=True, kw_only=True):
     trace: HopTrace
     deadline_at: float
     parent: ParentRef | None = None
+    workspace: str = ""
+    input_modes: tuple[str, ...] = ()
     accepted_output_modes: tuple[str, ...] = ()
     surface: str = ""
     returns_to: str = ""

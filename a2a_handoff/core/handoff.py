@@ -86,6 +86,7 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     replay_safe: bool = False
     requirements: Requirements = msgspec.field(default_factory=Requirements)
     target_agent: str = ""
+    workspace: str = ""
     returns_to: str = ""
     candidates: tuple[Candidate, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
@@ -166,6 +167,7 @@ def requested(event: ev.HandoffRequested) -> Handoff:
         replay_safe=package.options.replay_safe,
         requirements=package.requirements,
         target_agent=context.target_agent,
+        workspace=event.workspace,
         returns_to=event.returns_to,
         candidates=event.resolution.candidates,
         passed_over=event.resolution.passed_over,

@@ -199,6 +199,8 @@ def _request(c: ev.Request, now: float) -> tuple[Event, ...]:
         trace=c.trace,
         deadline_at=c.deadline_at,
         parent=c.parent,
+        workspace=c.workspace,
+        input_modes=c.input_modes,
         accepted_output_modes=c.accepted_output_modes,
         surface=c.surface,
         returns_to=c.returns_to or context.source_agent or c.sender,

@@ -54,6 +54,7 @@ from a2a_handoff.wire.broker_card import broker_card, face_card
 _LOG = logging.getLogger("a2a_handoff")
 _MARK_EVERY_S = 5.0
 _QUEUE_EVERY_S = 2.0
+_STORE_AGAIN_S = 1.0
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
 
@@ -178,8 +179,10 @@ class Application:
                     continue
                 try:
                     await self.dispatcher.agent_arrived()
-                except StoreUnavailable as error:
+                except (StoreUnavailable, HandoffError) as error:
                     _LOG.warning("cannot look for waiting handoffs now: %s", error)
+                    await asyncio.sleep(_STORE_AGAIN_S)
+                    self.notifier.publish(ARRIVALS_TOPIC)
 
     # --- telemetry -------------------------------------------------------------------------------
 
@@ -442,7 +445,8 @@ async def _serve(settings: Settings) -> int:
 
 def _bind(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # Only a socket that says TCP gets TCP_NODELAY from asyncio; without, each answer takes 40 ms more.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((settings.host, settings.port))

@@ -75,7 +75,8 @@ async def _cancel_rest() -> None:
 
 
 def bound_socket(port: int = 0) -> socket.socket:
-    bound = socket.socket()
+    # Only a socket that says TCP gets TCP_NODELAY from asyncio; without, each answer takes 40 ms more.
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
     return bound

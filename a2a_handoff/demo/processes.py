@@ -185,7 +185,7 @@ def bound_socket(wished: int = 0) -> socket.socket:
     SO_REUSEADDR somebody could.
     """
     for port in (wished, 0):
-        bound = socket.socket()
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # for TCP_NODELAY
         try:
             bound.bind(("127.0.0.1", port))
         except OSError:

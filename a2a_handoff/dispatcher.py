@@ -18,7 +18,7 @@ from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Readiness
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome, WorkKind
+from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.exchange import Exchange, closable
 from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger
@@ -44,6 +44,9 @@ _CLAIM = 256
 _RENEW_EVERY_S = 10.0
 _MISSES = 3
 _HEARD_FROM_S = 5.0
+_STORE_AGAIN_S = 1.0
+_FORWARD_AGAIN_S = 0.5
+_RETRIES_MAX = 10
 _CONVERSATIONS = frozenset({WorkKind.DELIVER, WorkKind.FORWARD, WorkKind.RECONCILE})
 
 Handler = Callable[[Work, Handoff], Awaitable[None]]
@@ -73,6 +76,7 @@ class Dispatcher:
         self._exchange = Exchange(ledger=ledger, broker=broker, registry=registry, client=client, clock=clock)
         self._tasks: dict[asyncio.Task[None], WorkKey] = {}
         self._talks: dict[str, set[asyncio.Task[None]]] = {}
+        self._begun: dict[str, set[WorkKey]] = {}
         self._misses: dict[str, int] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -115,14 +119,18 @@ class Dispatcher:
             await asyncio.wait(list(self._tasks), timeout=grace_s)
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:
+            # A commit that was under way still brings work, which is put back.
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def take(self, works: Sequence[Work]) -> None:
-        """Begin claimed work. Tasks are referenced until they end: the loop keeps weak ones only."""
-        if self._stopping:
-            return  # its lease lapses, or the next start frees it
+        """Begin claimed work. Tasks are referenced until they end: the loop keeps weak ones only.
+
+        While the broker stops nothing begins. The work is put back, for what is only held looks to the
+        next process as if it had begun.
+        """
         for work in works:
-            task = asyncio.create_task(self._run(work))
+            task = asyncio.create_task(self._put_back(work.key, 0.0) if self._stopping else self._run(work))
             self._tasks[task] = work.key
             if work.key.kind in _CONVERSATIONS:
                 self._talks.setdefault(work.key.handoff_id, set()).add(task)
@@ -141,6 +149,8 @@ class Dispatcher:
 
         Whoever committed the end holds the handoff's lock, so no other task is inside a commit of it.
         """
+        self._begun.pop(handoff_id, None)
+        self._misses.pop(handoff_id, None)
         current = asyncio.current_task()
         for task in self._talks.get(handoff_id, ()):
             if task is not current:
@@ -182,18 +192,43 @@ class Dispatcher:
             if error.code is Code.UNAVAILABLE:
                 await self._put_back(key, 1.0)
                 return
-            # The handoff moved on meanwhile: what this work was for is void.
-            await self._settle(key)
+            await self._void(key, error)
         except StoreUnavailable:
             await self._put_back(key, 1.0)
         except Exception:  # noqa: BLE001 - a fault of ours in one handoff must not stop the others
             _LOG.exception("work %s failed", key.kind, extra={"handoff_id": key.handoff_id})
             await self._put_back(key, 5.0)
 
+    async def _void(self, key: WorkKey, error: HandoffError) -> None:
+        """Settle what the handoff, having moved on, has no use for.
+
+        A conversation about the current attempt is no such thing: nobody else would go on with it.
+        """
+        try:
+            h = await self._broker.journal.load(key.handoff_id)
+        except (HandoffError, StoreUnavailable):
+            await self._put_back(key, 1.0)
+            return
+        current = h.attempt is not None and h.attempt.outcome is None and h.attempt.number == key.attempt
+        over = h.state.terminal or h.state is State.HANDED_OFF
+        if key.kind in _CONVERSATIONS and current and not over:
+            _LOG.error("%s was refused: %s", key.kind, error, extra={"handoff_id": h.id})
+            await self._put_back(key, h.policy.reconcile_every_s)
+            return
+        await self._settle(key)
+
     async def _put_back(self, key: WorkKey, in_s: float) -> None:
-        with contextlib.suppress(StoreUnavailable):
-            await self._store.release_work(key, due_at=self._clock.now() + in_s)
+        """Give work back, however long the store cannot write: held and not done it would never be done."""
+        while True:
+            try:
+                await self._store.release_work(key, due_at=self._clock.now() + in_s)
+            except StoreUnavailable:
+                if self._stopping:
+                    return
+                await asyncio.sleep(_STORE_AGAIN_S)
+                continue
             self._notifier.publish(WORK_TOPIC)
+            return
 
     async def _settle(self, key: WorkKey) -> None:
         try:
@@ -212,15 +247,17 @@ class Dispatcher:
             await self._settle(work.key)
             return
         agent = self._registry.get(h.tenant, attempt.agent_id)
+        if self._has_begun(work) and await self._begun_before(work, h, attempt, agent):
+            return
         if agent is None or agent.card_problem:
             detail = "the agent is not registered any more" if agent is None else agent.card_problem
             await self._failed(work, attempt, Outcome.TARGET_UNAVAILABLE, detail, again=False)
             return
-        if work.orphaned and await self._begun_before(work, h, attempt):
-            return
         if attempt.readiness is Readiness.OFFER and attempt.acked_at is None:
-            if not await self._ready(work, h, attempt, agent):
+            ready = await self._ready(work, h, attempt, agent)
+            if ready is None:
                 return
+            h, attempt = ready
         elif attempt.readiness is Readiness.PROBE and not self._registry.heard_within(
             h.tenant, agent.agent_id, _HEARD_FROM_S
         ):
@@ -230,15 +267,32 @@ class Dispatcher:
                 await self._failed(work, attempt, error.outcome, error.detail, again=True)
                 return
             self._registry.heard_from(h.tenant, agent.agent_id)
+        self._begin(work)
         await self._exchange.deliver(work.key, h, attempt, agent)
+        self._accounted(work)
 
-    async def _begun_before(self, work: Work, h: Handoff, attempt: Attempt) -> bool:
-        """What to do with a delivery that a dead process had begun. True if it is taken care of.
+    def _has_begun(self, work: Work) -> bool:
+        """Whether a dead process, or a try of this one that failed, may have sent it already."""
+        return work.orphaned or work.key in self._begun.get(work.key.handoff_id, ())
+
+    def _begin(self, work: Work) -> None:
+        self._begun.setdefault(work.key.handoff_id, set()).add(work.key)
+
+    def _accounted(self, work: Work) -> None:
+        """What came of it is durable: if the same work comes again, it is to be done again."""
+        keys = self._begun.get(work.key.handoff_id)
+        if keys is not None:
+            keys.discard(work.key)
+            if not keys:
+                del self._begun[work.key.handoff_id]
+
+    async def _begun_before(self, work: Work, h: Handoff, attempt: Attempt, agent: Agent | None) -> bool:
+        """What to do with a delivery that had begun and has no end. True if it is taken care of.
 
         A receiver of our extension deduplicates, so it simply gets the task again. A plain agent may
         be at work on it: if it told its task id it is asked, else only time can tell.
         """
-        if attempt.readiness is Readiness.OFFER and not attempt.remote.task_id:
+        if attempt.readiness is Readiness.OFFER and not attempt.remote.task_id and agent is not None:
             return False
         if attempt.acked_at is not None and attempt.remote.task_id:
             await self._reconcile(work, h)
@@ -248,15 +302,17 @@ class Dispatcher:
             lambda now: (
                 ev.DeliveryUnsure(
                     attempt=attempt.number,
-                    detail="the broker stopped while it was delivering",
+                    detail="the delivery was interrupted",
                     means=self._broker.means(now),
                 ),
             ),
         )
         return True
 
-    async def _ready(self, work: Work, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
-        """Make the offer and commit the answer. True if the agent said *ready*."""
+    async def _ready(
+        self, work: Work, h: Handoff, attempt: Attempt, agent: Agent
+    ) -> tuple[Handoff, Attempt] | None:
+        """Make the offer and commit the answer. How things stand if the agent is to get the task."""
         try:
             answer = await self._exchange.offer(h, attempt, agent)
         except AgentError as error:
@@ -268,7 +324,7 @@ class Dispatcher:
                 await self._failed(
                     work, attempt, error.outcome, error.detail, again=retry, retry_after_s=error.retry_after_s
                 )
-            return False
+            return None
         self._registry.heard_from(h.tenant, agent.agent_id)
         if not answer.ready:
             await self._change(
@@ -282,15 +338,19 @@ class Dispatcher:
                     ),
                 ),
             )
-            return False
+            return None
         ack = ev.Acknowledge(
             agent_id=agent.agent_id,
             attempt=attempt.number,
             context_score=answer.context_score,
             synthetic_span=not answer.traced,
         )
-        await self._ledger.change(h.id, lambda _: (ack,))
-        return True
+        after = await self._ledger.change(h.id, lambda _: (ack,))
+        if after.cancel_requested:
+            await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
+            return None
+        current = after.attempt
+        return None if current is None else (after, current)
 
     async def _failed(
         self,
@@ -319,26 +379,63 @@ class Dispatcher:
     async def _forward(self, work: Work, h: Handoff) -> None:
         """Pass a follow-up message of the caller on, or tell the target how its child ended."""
         attempt = h.attempt
-        if attempt is None or attempt.outcome is not None or h.state.terminal:
+        of_child = work.key.ref.startswith("child:")
+        if h.state.terminal or (of_child and (attempt is None or attempt.number != work.key.attempt)):
             await self._settle(work.key)
+            return
+        if h.state is State.HANDED_OFF:
+            await self._forward_to_leaf(work, h)
+            return
+        if attempt is None or attempt.outcome is not None or attempt.acked_at is None:
+            await self._put_back(work.key, _FORWARD_AGAIN_S)  # nobody has the task so far
             return
         if attempt.readiness in (Readiness.PULL, Readiness.PERSON):
             await self._settle(work.key)  # it reads the log itself
             return
         if not attempt.remote.task_id:
-            await self._put_back(work.key, 0.5)
+            await self._put_back(work.key, _FORWARD_AGAIN_S)
             return
         agent = self._registry.get(h.tenant, attempt.agent_id)
         if agent is None:
             await self._put_back(work.key, h.policy.reconcile_every_s)
             return
-        await self._exchange.forward(work.key, h, attempt, agent)
+        if self._has_begun(work) and not await self._still_asks(h, attempt, agent):
+            await self._reconcile(work, h)  # it may have it: what becomes of it?
+            return
+        self._begin(work)
+        try:
+            await self._exchange.forward(work.key, h, attempt, agent)
+        except AgentError as error:
+            _LOG.info("a message was not passed on: %s", error, extra={"handoff_id": h.id})
+            wait_s = h.policy.retry_delay(min(work.claims, _RETRIES_MAX), self._clock.jitter())
+            wait_s = max(wait_s, min(error.retry_after_s or 0.0, h.policy.retry_delay_max_s))
+            await self._put_back(work.key, wait_s)
+        self._accounted(work)
+
+    async def _still_asks(self, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
+        """Whether the target waits for the caller, so that what was said last did not reach it."""
+        try:
+            update = await self._client.get(agent, attempt.remote.task_id)
+        except AgentError:
+            return False
+        self._registry.heard_from(h.tenant, agent.agent_id)
+        return update.state in (RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED)
+
+    async def _forward_to_leaf(self, work: Work, h: Handoff) -> None:
+        """The target handed on before it got the message: that goes to whoever has the task now."""
+        if not work.key.ref.startswith("child:"):
+            message = await self._broker.journal.reply_of(h.id, work.key.ref)
+            await self._tell(h.leaf_id, ev.Reply(message=message, message_id=work.key.ref))
+        await self._settle(work.key)
 
     async def _reconcile(self, work: Work, h: Handoff) -> None:
         """Ask the target how its task stands: it is uncertain, or its stream was cut."""
         attempt = h.attempt
         if attempt is None or attempt.outcome is not None or h.state.terminal:
             await self._settle(work.key)
+            return
+        if h.state.asks and not h.uncertain:
+            await self._settle(work.key)  # the target waits for the caller, and so does the broker
             return
         agent = self._registry.get(h.tenant, attempt.agent_id)
         if agent is None or not attempt.remote.task_id or self._exchange.busy(h.id):
@@ -416,10 +513,16 @@ class Dispatcher:
         await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=False),))
 
     async def _cancel_child(self, work: Work, h: Handoff) -> None:
-        command = ev.Cancel(by=h.holder or h.sender, reason="the parent handoff ended")
-        with contextlib.suppress(HandoffError):
-            await self._ledger.change(work.key.ref, lambda _: (command,))
+        await self._tell(work.key.ref, ev.Cancel(by=h.holder or h.sender, reason="the parent handoff ended"))
         await self._settle(work.key)
+
+    async def _tell(self, handoff_id: str, command: Command) -> None:
+        """Give a command to another handoff. Whether that has a use for it is its own affair."""
+        try:
+            await self._ledger.change(handoff_id, lambda _: (command,))
+        except HandoffError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -466,13 +569,19 @@ class Dispatcher:
     # --- agents that arrive ----------------------------------------------------------------------
 
     async def agent_arrived(self) -> None:
-        """Look again for the handoffs that wait for somebody to take them."""
+        """Look again for the handoffs that wait for somebody to take them.
+
+        Raises ``StoreUnavailable`` and ``HandoffError`` (``unavailable``): not all were looked at.
+        """
         for handoff in await self._broker.waiting():
             resolution = await self._broker.resolve_again(handoff)
             if not resolution.candidates:
                 continue
-            with contextlib.suppress(HandoffError):
+            try:
                 await self._ledger.change(
                     handoff.id,
                     lambda h, found=resolution: (ev.Resolved(resolution=found, means=self._broker.means(h)),),
                 )
+            except HandoffError as error:
+                if error.code is Code.UNAVAILABLE:
+                    raise

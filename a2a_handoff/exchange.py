@@ -2,7 +2,8 @@
 
 Duty: send, read what comes back, and turn it into commits; follow-ups and questions after a cut stream too.
 Rules: what the target says is durable before anybody hears of it; a stream is read only as fast as it
-can be committed; what came in while a commit ran goes into the next one together.
+can be committed, and while the store cannot write, nothing of it is lost; what came in while a commit ran
+goes into the next one together. One conversation at a time reads what a target says about a handoff.
 Not here: when to talk (``dispatcher``), how (``client``), what an answer means (``wire.delivery``).
 """
 
@@ -10,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -20,12 +24,22 @@ from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Generation
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome
+from a2a_handoff.core.events import Command, Outcome, State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
 from a2a_handoff.core.tracing import parse_traceparent
 from a2a_handoff.ledger import Ledger
-from a2a_handoff.ports import AgentClient, AgentError, Clock, RemoteState, Sent, Update, WorkKey
+from a2a_handoff.ports import (
+    AgentClient,
+    AgentError,
+    Clock,
+    HandoffQuery,
+    RemoteState,
+    Sent,
+    StoreUnavailable,
+    Update,
+    WorkKey,
+)
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.delivery import (
     Verdict,
@@ -39,7 +53,12 @@ from a2a_handoff.wire.delivery import (
 from a2a_handoff.wire.directive import Directive, Verb, read_directive
 from a2a_handoff.wire.tasks import task_json
 
+_T = TypeVar("_T")
+
 _QUEUED_UPDATES = 64
+_STORE_AGAIN_S = 1.0
+_CONTEXT_PAGE = 20
+_ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
 _NOT_STARTED = frozenset({Outcome.TARGET_AUTH, Outcome.TARGET_REJECTED, Outcome.TARGET_UNAVAILABLE})
 
 
@@ -70,11 +89,39 @@ class Exchange:
         self.registry = registry
         self.client = client
         self.clock = clock
-        self._talking: set[str] = set()
+        self._readers: dict[str, _Talk] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def busy(self, handoff_id: str) -> bool:
         """Whether a conversation about this handoff is under way in this process."""
-        return handoff_id in self._talking
+        return handoff_id in self._readers
+
+    def reader(self, handoff_id: str) -> _Talk | None:
+        """The conversation that reads what the target says about a handoff."""
+        return self._readers.get(handoff_id)
+
+    def become_reader(self, talk: _Talk) -> bool:
+        """Read from now on what the target says. False if another conversation does."""
+        return self._readers.setdefault(talk.handoff.id, talk) is talk
+
+    def leave(self, talk: _Talk) -> None:
+        """The conversation is over."""
+        if self._readers.get(talk.handoff.id) is talk:
+            del self._readers[talk.handoff.id]
+
+    @asynccontextmanager
+    async def turn(self, handoff_id: str, patience_s: float) -> AsyncGenerator[None]:
+        """Messages of the caller reach the target in their order, unless one is not answered in time."""
+        lock = self._turns.setdefault(handoff_id, asyncio.Lock())
+        held = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                held = await lock.acquire()
+        try:
+            yield
+        finally:
+            if held:
+                lock.release()
 
     # --- the offer -------------------------------------------------------------------------------
 
@@ -126,12 +173,28 @@ class Exchange:
         """Send the task and see the conversation through."""
         event = await self.journal.request_of(h.id)
         delivery = task_delivery(event, h, attempt, agent, self.broker.count)
-        answers = self.client.send(agent, delivery, first_wait_s=None)
+        known = await self._known_context(event, h, agent)
+        answers = self.client.send(agent, replace(delivery, remote_context_id=known), first_wait_s=None)
         talk = _Talk(exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event)
-        await self._converse(talk, answers)
+        self.become_reader(talk)
+        await talk.run(answers)
+
+    async def _known_context(self, event: ev.HandoffRequested, h: Handoff, agent: Agent) -> str:
+        """The context that this agent made for the one that the caller goes on in; empty if none."""
+        if b'"contextId"' not in event.message:
+            return ""  # the caller began a new one
+        query = HandoffQuery(tenant=h.tenant, sender=h.sender, context_id=h.context_id, limit=_CONTEXT_PAGE)
+        for past in (await self.ledger.store.list_handoffs(query)).handoffs:
+            for attempt in reversed(past.attempts):
+                if attempt.agent_id == agent.agent_id and attempt.remote.context_id:
+                    return attempt.remote.context_id
+        return ""
 
     async def forward(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> None:
-        """Pass on a reply of the caller, or the end of a child, under the target's own task id."""
+        """Pass on a reply of the caller, or the end of a child, under the target's own task id.
+
+        Raises ``AgentError`` if the target cannot have got it.
+        """
         event = await self.journal.request_of(h.id)
         if key.ref.startswith("child:"):
             child = await self.journal.load(key.ref.removeprefix("child:"))
@@ -144,11 +207,8 @@ class Exchange:
         talk = _Talk(
             exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event, follow_up=True
         )
-        if self.busy(h.id):
-            # The first conversation goes on reading the task; this one only hands the message over.
-            await talk.hand_over(answers)
-            return
-        await self._converse(talk, answers)
+        self.become_reader(talk)
+        await talk.run(answers)
 
     async def reconcile(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
         """Ask the target how its task stands, and follow it if it goes on.
@@ -159,30 +219,25 @@ class Exchange:
         talk = _Talk(
             exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event, asking=True
         )
-        update = await self.client.get(agent, attempt.remote.task_id)
-        self.registry.heard_from(h.tenant, agent.agent_id)
-        if await talk.take([update]):
-            return True
-        if not agent.streaming:
+        if not self.become_reader(talk):
             return False
-        self._talking.add(h.id)
         try:
-            return await talk.read(self.client.subscribe(agent, attempt.remote.task_id))
+            while not await talk.ask():
+                if not talk.overtaken:
+                    return False
+                talk.overtaken = False
+            return True
         finally:
-            self._talking.discard(h.id)
-
-    async def _converse(self, talk: _Talk, answers: AsyncIterator[Update]) -> None:
-        handoff_id = talk.handoff.id
-        self._talking.add(handoff_id)
-        try:
-            await talk.run(answers)
-        finally:
-            self._talking.discard(handoff_id)
+            self.leave(talk)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Talk:
-    """The state of one conversation. ``asking``: it asks about work that began before."""
+    """The state of one conversation.
+
+    ``asking``: it asks about work that began before. ``follow_up``: it passes a message of the caller on.
+    ``overtaken``: another one did so beside it, and what the target asks here may be answered by that.
+    """
 
     exchange: Exchange
     key: WorkKey
@@ -192,27 +247,29 @@ class _Talk:
     event: ev.HandoffRequested
     asking: bool = False
     follow_up: bool = False
+    overtaken: bool = False
 
     async def run(self, answers: AsyncIterator[Update]) -> None:
-        """Read to the end, and settle the work whatever happens."""
+        """Read to the end, and settle the work whatever happens.
+
+        Raises ``AgentError`` for a follow-up that the target cannot have got.
+        """
         try:
             if await self.read(answers):
                 return
         except AgentError as error:
             await self._failed(error)
             return
+        finally:
+            self.exchange.leave(self)
         await self._cut()
 
-    async def hand_over(self, answers: AsyncIterator[Update]) -> None:
-        """Send only: the first answer shows that the message arrived."""
-        try:
-            async with contextlib.aclosing(closable(answers)) as updates:
-                async for _ in updates:
-                    break
-        except AgentError as error:
-            await self._failed(error)
-            return
-        await self.exchange.ledger.settle(self.key)
+    async def ask(self) -> bool:
+        """How the target's task stands, and then what becomes of it. True if that is its end."""
+        client, remote_id = self.exchange.client, self.attempt.remote.task_id
+        update = await client.get(self.agent, remote_id)
+        self._heard()
+        return await self.take([update]) or await self.read(client.subscribe(self.agent, remote_id))
 
     async def read(self, answers: AsyncIterator[Update]) -> bool:
         """Take in everything that comes. True if the conversation came to its end."""
@@ -221,6 +278,9 @@ class _Talk:
             if first is None:
                 return False
             self._heard()
+            if self._handed_over():
+                await self._change(settle=True)
+                return True
             if await self.take([first]):
                 return True
             async with contextlib.aclosing(_batches(updates)) as batches:
@@ -233,11 +293,23 @@ class _Talk:
     def _heard(self) -> None:
         self.exchange.registry.heard_from(self.handoff.tenant, self.agent.agent_id)
 
+    def _handed_over(self) -> bool:
+        """Whether another conversation reads on, so that this one has done its part with the first answer."""
+        reader = self.exchange.reader(self.handoff.id)
+        if reader is None:
+            return not self.exchange.become_reader(self)
+        if reader is not self:
+            reader.overtaken = True
+        return reader is not self
+
     async def _first(self, updates: AsyncGenerator[Update]) -> Update | None:
         """The first answer. After ``ack_wait`` of silence the source is told, and the wait goes on."""
+        if self.follow_up:
+            async with self.exchange.turn(self.handoff.id, self.handoff.policy.ack_wait_s):
+                return await anext(updates, None)
         waiting = asyncio.ensure_future(anext(updates, None))
         try:
-            if not self.asking and not self.follow_up:
+            if not self.asking:
                 done, _ = await asyncio.wait((waiting,), timeout=self.handoff.policy.ack_wait_s)
                 if not done:
                     await self._overdue()
@@ -259,14 +331,19 @@ class _Talk:
 
     async def take(self, batch: list[Update]) -> bool:
         """Commit what a batch of answers means. True if the conversation came to its end."""
+        # The target may have called the broker meanwhile, or the caller said something.
+        self._moved(await _patiently(lambda: self.exchange.journal.recall(self.handoff.id)))
         commands: list[Command] = []
         verdict: Verdict | None = None
         sent = delivered_context(self.event, self.agent, self.exchange.broker.count)
         means = self.exchange.broker.means(self.handoff)
         attempt = self.attempt
+        said: set[bytes] = set()
         for update in batch:
-            known = update.snapshot and self.attempt.acked_at is not None
-            fresh = await self._only_new(update) if known else update
+            fresh = await self._only_new(update, said) if update.snapshot else update
+            if fresh.state in _ASKED and self._already(fresh):
+                verdict = Verdict(commands=(), ended=True)
+                break
             verdict = interpret(
                 self.handoff, attempt, fresh, sent=sent, means=means, now=self.exchange.clock.now()
             )
@@ -276,7 +353,10 @@ class _Talk:
                 attempt = replace(attempt, acked_at=self.exchange.clock.now())
             if verdict.ended:
                 break
-        if verdict is None or not verdict.ended:
+        doubtful = self.overtaken and bool(commands) and isinstance(commands[-1], ev.AskCaller)
+        if doubtful:
+            commands.pop()
+        if verdict is None or not verdict.ended or doubtful:
             if commands:
                 self._moved(await self._change(*commands))
             return False
@@ -286,16 +366,28 @@ class _Talk:
         await self._change(*commands, settle=True)
         return True
 
-    async def _only_new(self, update: Update) -> Update:
-        """Of a snapshot, what the log does not have yet."""
+    async def _only_new(self, update: Update, said: set[bytes]) -> Update:
+        """Of a snapshot, what the log does not have yet, nor ``said``, to which it is added."""
         if not update.outputs and not update.message:
             return update
-        known = await self.exchange.journal.known_outputs(self.handoff.id)
+        known = said
+        if self.attempt.acked_at is not None:
+            known = said | await _patiently(lambda: self.exchange.journal.known_outputs(self.handoff.id))
         outputs = tuple(o for o in update.outputs if o.body not in known)
         message = update.message
-        if message in known and update.state in (RemoteState.WORKING, RemoteState.SUBMITTED):
+        going_on = update.state in (RemoteState.WORKING, RemoteState.SUBMITTED)
+        if message in known and (going_on or self.handoff.state.asks):
             message = b""
+        said.update(output.body for output in outputs)
+        said.add(message)
         return replace(update, outputs=outputs, message=message)
+
+    def _already(self, update: Update) -> bool:
+        """Whether a snapshot only says that the target still waits for the caller, as is known."""
+        auth = update.state is RemoteState.AUTH_REQUIRED
+        known = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
+        nothing_new = not update.message and not update.outputs
+        return update.snapshot and nothing_new and self.handoff.state is known
 
     async def _directed(self, commands: list[Command], directive: Directive, *, target_open: bool) -> None:
         """The target hands the task on, or gives it back."""
@@ -307,18 +399,17 @@ class _Talk:
             )
             await self._change(release, settle=True)
             return
+        broker, package = self.exchange.broker, directive.package
         try:
-            await self.exchange.broker.hand_on(
-                self.handoff, self.attempt, directive.package, target_open=target_open
+            await _patiently(
+                lambda: broker.hand_on(self.handoff, self.attempt, package, target_open=target_open)
             )
         except HandoffError as error:
-            if error.code is Code.UNAVAILABLE:
-                raise
-            await self._refused(error)
+            await self._refused(error, target_open=target_open)
             return
-        await self.exchange.ledger.settle(self.key)
+        await self._change(settle=True)
 
-    async def _refused(self, error: HandoffError) -> None:
+    async def _refused(self, error: HandoffError, *, target_open: bool) -> None:
         """The target may not hand it on: the task goes back to its sender, with the reason."""
         outcome = {
             Code.CYCLE_DETECTED: Outcome.CYCLE_DETECTED,
@@ -329,13 +420,16 @@ class _Talk:
             agent_id=self.agent.agent_id,
             reason=error.message,
             outcome=outcome,
+            target_open=target_open,
         )
         await self._change(release, settle=True)
 
     async def _failed(self, error: AgentError) -> None:
         """The call failed. What follows depends on whether the target can have begun."""
+        if self.follow_up and error.sent is Sent.NO:
+            raise error
         broker = self.exchange.broker
-        h = await self.exchange.journal.load(self.handoff.id)
+        h = await _patiently(lambda: self.exchange.journal.recall(self.handoff.id))
         attempt = self.attempt
         not_started = error.sent is Sent.NO or (error.sent is Sent.YES and error.outcome in _NOT_STARTED)
         if self.follow_up or (h.attempt is not None and h.attempt.remote.task_id):
@@ -376,7 +470,9 @@ class _Talk:
 
     async def _change(self, *commands: Command, settle: bool = False) -> Handoff:
         settled = (self.key,) if settle else ()
-        return await self.exchange.ledger.change(self.handoff.id, lambda _: commands, settled=settled)
+        return await _patiently(
+            lambda: self.exchange.ledger.change(self.handoff.id, lambda _: commands, settled=settled)
+        )
 
     def _moved(self, after: Handoff) -> None:
         """Go on with the newest state. Raises ``stale_attempt`` if the task went elsewhere meanwhile."""
@@ -384,6 +480,19 @@ class _Talk:
         if current is None or current.number != self.attempt.number or current.outcome is not None:
             raise HandoffError(Code.STALE_ATTEMPT)
         self.handoff, self.attempt = after, current
+
+
+async def _patiently(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Try until the store is there: what a target said once it may not say again."""
+    while True:
+        try:
+            return await work()
+        except StoreUnavailable:
+            pass
+        except HandoffError as error:
+            if error.code is not Code.UNAVAILABLE:
+                raise
+        await asyncio.sleep(_STORE_AGAIN_S)
 
 
 def _merge(commands: list[Command], more: tuple[Command, ...]) -> None:
@@ -414,13 +523,13 @@ async def closable(updates: AsyncIterator[Update]) -> AsyncGenerator[Update]:
 
 async def _batches(updates: AsyncIterator[Update]) -> AsyncGenerator[list[Update]]:
     """Everything that arrived since the last batch was taken, at least one."""
-    queue: asyncio.Queue[Update | AgentError | None] = asyncio.Queue(maxsize=_QUEUED_UPDATES)
+    queue: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=_QUEUED_UPDATES)
 
     async def read() -> None:
         try:
             async for update in updates:
                 await queue.put(update)
-        except AgentError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other end must hear that it is over
             await queue.put(error)
         else:
             await queue.put(None)
@@ -437,7 +546,7 @@ async def _batches(updates: AsyncIterator[Update]) -> AsyncGenerator[list[Update
                 item = queue.get_nowait()
             if batch:
                 yield batch
-            if isinstance(item, AgentError):
+            if isinstance(item, Exception):
                 raise item
             if item is None:
                 return

@@ -117,19 +117,21 @@ class Ledger:
             steps = decide_all(None, (request,), now)
             writes = [self._write(None, steps)]
             befores: list[Handoff | None] = [None]
-            if attach is not None and request.parent is not None:
-                parent = await self._current(request.parent.handoff_id)
-                commands = (attach, *_for_the_parent(steps))
-                writes.append(self._write(parent, decide_all(parent, commands, now)))
-                befores.append(parent)
-            commit = Commit(
-                writes=tuple(writes), now=now, request_key=key, alias=alias[0], alias_owner=alias[1]
-            )
-            try:
-                return await self._commit(commit, befores)
-            except VersionConflict:
-                if request.parent is not None:
-                    self._feed.forget(request.parent.handoff_id)
+            async with AsyncExitStack() as locks:
+                if attach is not None and request.parent is not None:
+                    parent = await self._current(request.parent.handoff_id)
+                    steps = decide_all(parent, (attach, *_for_the_parent(steps)), now)
+                    writes.append(self._write(parent, steps))
+                    befores.append(parent)
+                    await self._climb(parent, steps, now, locks, writes, befores)
+                commit = Commit(
+                    writes=tuple(writes), now=now, request_key=key, alias=alias[0], alias_owner=alias[1]
+                )
+                try:
+                    return await self._commit(commit, befores)
+                except VersionConflict:
+                    for write in writes:
+                        self._feed.forget(write.handoff.id)
         raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
 
     async def change(self, handoff_id: str, decide: Decide, *, settled: tuple[WorkKey, ...] = ()) -> Handoff:
@@ -168,27 +170,40 @@ class Ledger:
         A child's ACK ends its parent's part, and its end is that of a parent that handed off: one owner
         at any time, and no moment in which a chain stands half ended.
         """
-        writes, befores = [self._write(before, steps)], [before]
+        writes = [self._write(before, steps)]
+        befores: list[Handoff | None] = [before]
         if before.parent is None or not _for_the_parent(steps):
             return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
         async with AsyncExitStack() as locks:
-            while before.parent is not None and (commands := _for_the_parent(steps)):
-                await locks.enter_async_context(self._lock(before.parent.handoff_id))
-                before = await self._current(before.parent.handoff_id)
-                try:
-                    steps = decide_all(before, commands, now)
-                except HandoffError:
-                    break  # the parent has ended; its end cancels this child
-                if not steps:
-                    break
-                writes.append(self._write(before, steps))
-                befores.append(before)
+            await self._climb(before, steps, now, locks, writes, befores)
             try:
                 return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
             except VersionConflict:
                 for write in writes:
                     self._feed.forget(write.handoff.id)
                 raise
+
+    async def _climb(
+        self,
+        before: Handoff,
+        steps: Steps,
+        now: float,
+        locks: AsyncExitStack,
+        writes: list[HandoffWrite],
+        befores: list[Handoff | None],
+    ) -> None:
+        """Add what a change means for the handoffs above, which stay locked by ``locks``."""
+        while before.parent is not None and (commands := _for_the_parent(steps)):
+            await locks.enter_async_context(self._lock(before.parent.handoff_id))
+            before = await self._current(before.parent.handoff_id)
+            try:
+                steps = decide_all(before, commands, now)
+            except HandoffError:
+                return  # the parent has ended; its end cancels this child
+            if not steps:
+                return
+            writes.append(self._write(before, steps))
+            befores.append(before)
 
     @staticmethod
     def _write(before: Handoff | None, steps: Steps) -> HandoffWrite:

@@ -182,12 +182,14 @@ class A2AClient:
     ) -> AsyncGenerator[Update]:
         """The events of a stream until the task is settled or the stream ends.
 
-        ``wait_s`` bounds the wait for the first one; comments do not count there.
+        ``wait_s`` bounds the wait for the first one; comments do not count there. A stream is about the
+        task that it begins with: servers have been seen to mix in events of others in the same context.
         """
         parser = EventParser(self._max_bytes)
         deadline = None if wait_s is None else time.monotonic() + wait_s
         traceparent = _traceparent_header(answer)
         heard = False
+        task_id = ""
         while True:
             patience = self._idle_s
             if deadline is not None and not heard:
@@ -200,6 +202,9 @@ class A2AClient:
                 raise
             for data in parser.feed(chunk) if chunk is not None else ():
                 update = self._event(interface, data)
+                task_id = task_id or update.remote_task_id
+                if update.remote_task_id not in ("", task_id):
+                    continue
                 yield replace(update, traceparent=traceparent) if traceparent and not heard else update
                 heard = True
                 if _settled(update):
@@ -213,7 +218,7 @@ class A2AClient:
             if error.outcome is not Outcome.INVALID_RESPONSE:
                 raise
             last = None
-        if last is not None:
+        if last is not None and last.remote_task_id in ("", task_id or last.remote_task_id):
             yield last
         elif not heard:
             raise AgentError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness
-from a2a_handoff.core.events import Action, Drop, Event, Outcome, Schedule, WorkKind
+from a2a_handoff.core.events import Action, Drop, Event, Schedule, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 
 #: Void when an attempt ends. A message of the caller is not: it goes to whoever takes the task next.
@@ -149,7 +149,7 @@ def _ended(event: Event, h: Handoff) -> tuple[Action, ...]:
     attempt = h.attempt
     if not h.leaf_id and _still_at_work(event, attempt) and attempt is not None:
         out.append(Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=attempt.number))
-    elif attempt is not None and attempt.outcome in (Outcome.CANCELED, Outcome.EXPIRED, Outcome.RESCINDED):
+    elif attempt is not None and attempt.rescinded and attempt.ended_at == at:
         out.append(Schedule(kind=WorkKind.RESCIND, due_at=at, attempt=attempt.number))
     out.extend(
         Schedule(kind=WorkKind.CANCEL_CHILD, due_at=at, ref=child.handoff_id)

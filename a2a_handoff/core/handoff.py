@@ -31,6 +31,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One offer to one agent. ``outcome`` is ``None`` while it is the current one, or holds.
 
+    ``rescinded``: its end is told to the agent.
     ``retries`` and ``synthetic_span`` are there for the spans, which end later than these are known.
     """
 
@@ -49,6 +50,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     remote: Remote = msgspec.field(default_factory=Remote)
     retries: tuple[Retry, ...] = ()
     synthetic_span: bool = False
+    rescinded: bool = False
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,8 +207,8 @@ def _apply(h: Handoff, event: ev.Event) -> Handoff:
             return _offered(h, event)
         case ev.RedeliveryScheduled(at=at, delivery=delivery, due_at=due_at, outcome=outcome):
             return _attempt(h, deliveries=delivery, retry=Retry(at=at, due_at=due_at, outcome=outcome))
-        case ev.AttemptEnded(at=at, outcome=outcome, detail=detail):
-            ended = _attempt(h, ended_at=at, outcome=outcome, detail=detail)
+        case ev.AttemptEnded(at=at, outcome=outcome, detail=detail, rescind=rescind):
+            ended = _attempt(h, ended_at=at, outcome=outcome, detail=detail, rescinded=rescind)
             return replace(ended, state=_with_source(h), uncertain=False)
         case ev.DeliveryUncertain():
             return replace(h, uncertain=True)
@@ -295,6 +297,7 @@ def _attempt(
     remote: Remote | None = None,
     retry: Retry | None = None,
     synthetic_span: bool = False,
+    rescinded: bool = False,
 ) -> Handoff:
     last = h.attempts[-1]
     changed = replace(
@@ -307,6 +310,7 @@ def _attempt(
         remote=last.remote if remote is None else remote,
         retries=last.retries if retry is None else (*last.retries, retry),
         synthetic_span=last.synthetic_span or synthetic_span,
+        rescinded=last.rescinded or rescinded,
     )
     return replace(h, attempts=(*h.attempts[:-1], changed))
 

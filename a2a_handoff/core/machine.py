@@ -149,7 +149,7 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
             return _finish(h, command, now)
         case ev.Release(reason=reason, outcome=outcome):
             attempt = _fenced(h, command.agent_id, command.attempt)
-            ended = _end_attempt(attempt, now, outcome, reason)
+            ended = _end_attempt(attempt, now, outcome, reason, rescind=command.target_open)
             detail = f"{attempt.agent_id} gave the task back"
             return (ended, _back(h, ev.HandoffReturned(at=now, outcome=outcome, detail=detail)))
         case ev.Cancel():
@@ -521,7 +521,7 @@ def _progress(h: Handoff, c: ev.Progress, now: float) -> tuple[Event, ...]:
     attempt = _fenced(h, c.agent_id, c.attempt)
     acked = _implied_ack(attempt, now)
     learnt = _learn(attempt, c.remote, now)
-    if not c.outputs:
+    if not c.outputs and not h.state.asks:
         return (*acked, *learnt)
     return (*acked, *learnt, ev.OutputRecorded(at=now, attempt=attempt.number, outputs=c.outputs))
 
@@ -580,11 +580,19 @@ def _late(h: Handoff, c: ev.Complete | ev.Fail, state: State, now: float) -> tup
 
 
 def _dangling(h: Handoff, now: float, outcome: Outcome) -> tuple[Event, ...]:
-    """End an attempt that was never acknowledged, so that its agent hears of it."""
+    """End an attempt whose agent has no task that could be canceled, so that it hears of it all the same."""
     attempt = h.attempt
-    if attempt is None or attempt.outcome is not None or attempt.acked_at is not None:
+    if attempt is None or attempt.outcome is not None:
+        return ()
+    if attempt.acked_at is not None and not _only_ready(h, attempt):
         return ()
     return (_end_attempt(attempt, now, outcome, "", rescind=True),)
+
+
+def _only_ready(h: Handoff, attempt: Attempt) -> bool:
+    """The agent said *ready* to an offer, and nothing since."""
+    spoke = bool(attempt.remote.task_id) or h.output_started or h.state.asks or bool(h.children)
+    return attempt.readiness is Readiness.OFFER and not spoke
 
 
 def _back(h: Handoff, returned: ev.HandoffReturned) -> Event:

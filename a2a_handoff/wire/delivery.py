@@ -293,7 +293,8 @@ def interpret(
         return Verdict(commands=tuple(commands), ended=True)
     if update.message:
         outputs = (*outputs, Output(kind=OutputKind.STATUS, body=update.message))
-    if outputs or (not first and remote.task_id and remote != attempt.remote):
+    goes_on = h.state.asks and update.state in (RemoteState.WORKING, RemoteState.SUBMITTED)
+    if outputs or goes_on or (not first and remote.task_id and remote != attempt.remote):
         commands.append(_progress(attempt, outputs, remote))
     return Verdict(commands=tuple(commands))
 

@@ -15,11 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
-from a2a_handoff.core.agents import Role
+from a2a_handoff.core.agents import fold
 from a2a_handoff.core.context import Mode, Package
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.core.inbox import in_order
 from a2a_handoff.core.score import context_score
 from a2a_handoff.core.tracing import parse_traceparent
 from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming, Intake
@@ -38,6 +39,8 @@ from a2a_handoff.ports import (
 )
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.content import same_content, under_id
+
+_INBOX_PAGE = 500
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,7 @@ class HandoffBroker:
             if earlier is None:
                 raise
             return await self._repeat(DuplicateRequest(earlier.handoff_id, earlier.digest), incoming)
+        self.registry.heard_from(handoff.tenant, handoff.sender)
         return Accepted(handoff=handoff, created=True)
 
     async def _acknowledged_by_call(self, intake: Intake, incoming: Incoming) -> None:
@@ -178,7 +182,7 @@ class HandoffBroker:
     async def get(self, principal: Principal, handoff_id: str) -> Handoff:
         """One handoff. Raises ``task_not_found``, also for what the caller may not see."""
         handoff = await self._store.load_handoff(handoff_id)
-        if handoff is None or not _may_see(principal, handoff):
+        if handoff is None or not self._may_see(principal, handoff):
             raise HandoffError(Code.TASK_NOT_FOUND, f"There is no task {handoff_id[:64]!r} of yours.")
         return handoff
 
@@ -202,13 +206,38 @@ class HandoffBroker:
         return self.desk.counter.name
 
     async def list(self, principal: Principal, query: HandoffQuery) -> HandoffPage:
-        """A page of the caller's handoffs."""
+        """A page of handoffs. Who is not ``unrestricted`` sees those that it sent or holds."""
+        if not principal.unrestricted:
+            if fold(query.agent) not in ("", fold(principal.name)):
+                return HandoffPage(handoffs=(), next=None, total=0)
+            query = replace(query, agent=principal.name)
         named = {
             name: self.registry.spelled(principal.tenant, value)
             for name in ("sender", "agent", "holder")
             if (value := getattr(query, name))
         }
         return await self._store.list_handoffs(replace(query, **named) if named else query)
+
+    async def inbox(self, principal: Principal, agent_id: str) -> list[Handoff]:
+        """What an agent was offered and has not taken, the one to take first first.
+
+        To look is a sign of life. Raises ``forbidden`` for the inbox of somebody else.
+        """
+        agent_id = self._actor(principal, agent_id)
+        self.registry.heard_from(principal.tenant, agent_id)
+        query = HandoffQuery(
+            tenant=principal.tenant,
+            holder=agent_id,
+            states=frozenset({State.OFFERED, State.ESCALATED}),
+            limit=_INBOX_PAGE,
+        )
+        found: list[Handoff] = []
+        while True:
+            page = await self._store.list_handoffs(query)
+            found.extend(page.handoffs)
+            if page.next is None:
+                return in_order(found)
+            query = replace(query, before=page.next)
 
     async def events(
         self, principal: Principal, handoff_id: str, *, after: int = 0, limit: int = 1000
@@ -223,9 +252,11 @@ class HandoffBroker:
             chain = await self._store.find_chain(principal.tenant, correlation_id)
         except ChainTaken:
             chain = None
-        if chain is None:
+        handoffs = [] if chain is None else await self._store.chain_handoffs(chain.tenant, correlation_id)
+        visible = [handoff for handoff in handoffs if self._may_see(principal, handoff)]
+        if chain is None or not visible:
             raise HandoffError(Code.NOT_FOUND, f"There is no chain {correlation_id[:64]!r} of yours.")
-        return chain, await self._store.chain_handoffs(principal.tenant, correlation_id)
+        return chain, visible
 
     async def snapshot(
         self, principal: Principal, correlation_id: str, hop: int
@@ -239,9 +270,8 @@ class HandoffBroker:
 
     async def explain(self, principal: Principal, incoming: Incoming) -> ev.Resolution:
         """Who would get it, and why the others not, without doing it."""
-        package = incoming.package
-        sender = package.context.source_agent or principal.name or ANONYMOUS
-        return self.desk.resolve(principal, sender, package, incoming, spread=incoming.message_id)
+        sender, _ = self.desk.key_of(principal, incoming)
+        return self.desk.resolve(principal, sender, incoming.package, incoming, spread=incoming.message_id)
 
     # --- acting ----------------------------------------------------------------------------------
 
@@ -271,8 +301,8 @@ class HandoffBroker:
         self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, reason: str
     ) -> Handoff:
         """A pull agent will not take the offer; the next candidate is asked."""
-        await self.get(principal, handoff_id)
         actor = self._actor(principal, agent_id)
+        await self._hear(principal, handoff_id, actor)
         return await self._ledger.change(
             handoff_id,
             lambda h: (ev.Decline(agent_id=actor, attempt=attempt, reason=reason, means=self.means(h)),),
@@ -349,12 +379,17 @@ class HandoffBroker:
         command = ev.Release(agent_id=self._actor(principal, agent_id), attempt=attempt, reason=reason)
         return await self._act(principal, handoff_id, command)
 
-    async def _act(self, principal: Principal, handoff_id: str, command: ev.Command) -> Handoff:
-        await self.get(principal, handoff_id)
+    async def _act(
+        self,
+        principal: Principal,
+        handoff_id: str,
+        command: ev.Acknowledge | ev.Progress | ev.AskCaller | ev.Release,
+    ) -> Handoff:
+        await self._hear(principal, handoff_id, command.agent_id)
         return await self._ledger.change(handoff_id, lambda _: (command,))
 
     async def _finish(self, principal: Principal, handoff_id: str, command: ev.Complete | ev.Fail) -> Handoff:
-        before = await self.get(principal, handoff_id)
+        before = await self._hear(principal, handoff_id, command.agent_id)
         after = await self._ledger.change(handoff_id, lambda _: (command,))
         wanted = State.COMPLETED if isinstance(command, ev.Complete) else State.FAILED
         if after.state is wanted:
@@ -367,14 +402,19 @@ class HandoffBroker:
             Code.STALE_ATTEMPT, "The task is with somebody else now; the result was kept aside."
         )
 
+    async def _hear(self, principal: Principal, handoff_id: str, actor: str) -> Handoff:
+        """The handoff that an agent acts on; that it acts is a sign of life. Without a name: the holder."""
+        handoff = await self.get(principal, handoff_id)
+        self.registry.heard_from(handoff.tenant, actor or handoff.holder)
+        return handoff
+
     def _actor(self, principal: Principal, agent_id: str) -> str:
         """Who acts: the authenticated agent, or the one that an open broker is told."""
+        own = self.registry.spelled(principal.tenant, principal.name)
         agent_id = self.registry.spelled(principal.tenant, agent_id)
-        if principal.authenticated and Role.SUPERVISOR.value not in principal.scopes:
-            if agent_id and agent_id != principal.name:
-                raise HandoffError(Code.FORBIDDEN, f"You are {principal.name!r}, not {agent_id!r}.")
-            return principal.name
-        return agent_id or principal.name
+        if agent_id and agent_id != own and not principal.unrestricted:
+            raise HandoffError(Code.FORBIDDEN, f"You are {own!r}, not {agent_id!r}.")
+        return agent_id or own
 
     # --- for the dispatcher ----------------------------------------------------------------------
 
@@ -435,14 +475,13 @@ class HandoffBroker:
             supervisors=self.registry.supervisors(handoff),
         )
 
-
-def _may_see(principal: Principal, handoff: Handoff) -> bool:
-    """The tenant's own open broker shows all; an authenticated caller sees what it takes part in."""
-    if handoff.tenant != principal.tenant:
-        return False
-    if not principal.authenticated:
-        return True
-    name = principal.name
-    return name in (handoff.sender, handoff.returns_to) or any(
-        attempt.agent_id == name for attempt in handoff.attempts
-    )
+    def _may_see(self, principal: Principal, handoff: Handoff) -> bool:
+        """Who is not ``unrestricted`` sees what it sent, was offered or held."""
+        if handoff.tenant != principal.tenant:
+            return False
+        if principal.unrestricted:
+            return True
+        name = self.registry.spelled(principal.tenant, principal.name)
+        return name in (handoff.sender, handoff.returns_to) or any(
+            attempt.agent_id == name for attempt in handoff.attempts
+        )

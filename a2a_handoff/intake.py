@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from a2a_handoff.config import Settings
 from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import fold
 from a2a_handoff.core.budget import fit
 from a2a_handoff.core.context import Dropped, Mode, Package, Reason, joined_summary
 from a2a_handoff.core.errors import Code, HandoffError, Violation
@@ -120,7 +121,7 @@ class Desk:
         ``parent_ambiguous``, ``forbidden``, ``handoff_not_needed``.
         """
         package = incoming.package
-        sender = self._sender(principal, package, parent)
+        sender = self._sender(principal, package)
         by_call = parent is None
         chain: list[Handoff] = []
         if parent is None:
@@ -204,26 +205,24 @@ class Desk:
 
     def key_of(self, principal: Principal, incoming: Incoming) -> tuple[str, str]:
         """The sender of a message, and the key that makes a repeat of it known."""
-        sender = self._sender(principal, incoming.package, None)
+        sender = self._sender(principal, incoming.package)
         return sender, incoming.key or incoming.message_id
 
     # --- who and where ---------------------------------------------------------------------------
 
-    def _sender(self, principal: Principal, package: Package, parent: Handoff | None) -> str:
+    def _sender(self, principal: Principal, package: Package) -> str:
         """Who sends, under the id that it is registered by, however it spells that.
 
         A loop that changes the case of a name with every round is a loop all the same.
         """
-        return self.registry.spelled(principal.tenant, self._claimed_sender(principal, package, parent))
+        return self.registry.spelled(principal.tenant, self._claimed_sender(principal, package))
 
     @staticmethod
-    def _claimed_sender(principal: Principal, package: Package, parent: Handoff | None) -> str:
+    def _claimed_sender(principal: Principal, package: Package) -> str:
         """The authenticated name; without authentication, the name that the context claims."""
-        if parent is not None and not principal.authenticated:
-            return parent.holder or package.context.source_agent or ANONYMOUS
         claimed = package.context.source_agent
         if principal.authenticated:
-            if claimed and claimed != principal.name:
+            if claimed and fold(claimed) != fold(principal.name):
                 raise HandoffError(
                     Code.FORBIDDEN,
                     f"source_agent is {claimed!r}, but the token is that of {principal.name!r}.",

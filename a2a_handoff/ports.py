@@ -566,6 +566,10 @@ class ContextJudge(Protocol):
         ...
 
 
+#: The scope that lets its holder act for every agent of its tenant.
+SUPERVISOR_SCOPE = "supervisor"
+
+
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls. ``name`` is the agent id (the subject of the token), empty if nobody said.
 
@@ -577,6 +581,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] = frozenset()
     trusted: bool = False
     authenticated: bool = False
+
+    @property
+    def unrestricted(self) -> bool:
+        """Whether it may see and do everything in its tenant: a supervisor, or whoever an open broker met."""
+        return not self.authenticated or SUPERVISOR_SCOPE in self.scopes
 
 
 __all__ = [

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,18 +48,15 @@ AGENTS_MAX = 20_000
 
 _LOG = logging.getLogger("a2a_handoff.registry")
 _REFRESH_EVERY_S = 300.0
-_SUPERVISOR_SCOPE = "supervisor"
 
 
 def speaks_for_itself(principal: Principal, agent_id: str) -> bool:
     """Who may change a registration: the agent, a supervisor, and everybody on an open broker."""
-    if not principal.authenticated or _SUPERVISOR_SCOPE in principal.scopes:
-        return True
-    return fold(principal.name) == fold(agent_id)
+    return principal.unrestricted or fold(principal.name) == fold(agent_id)
 
 
 class Registry:
-    """The agents of all tenants. ``may_change`` guards every registration (see ``speaks_for_itself``).
+    """The agents of all tenants. ``speaks_for_itself`` guards every registration.
 
     ``presence_s``: how long a pull agent is present after a call. ``breaker``: how agents that do not
     answer are kept from work. ``refresh_s``: how often cards that have an address are read again.
@@ -77,7 +74,6 @@ class Registry:
         lease_s: float = DEFAULT_LEASE_S,
         refresh_s: float = _REFRESH_EVERY_S,
         breaker: Breaker | None = None,
-        may_change: Callable[[Principal, str], bool] = speaks_for_itself,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -88,7 +84,6 @@ class Registry:
         self._lease_s = lease_s
         self._refresh_s = refresh_s
         self._breaker = breaker
-        self._may_change = may_change
         self._roster = Roster(self._view)
         self._vitals: dict[tuple[str, str], Vitals] = {}
         self._changing = asyncio.Lock()
@@ -149,7 +144,7 @@ class Registry:
             _LOG.info("card of %s: %s", agent.agent_id, warning)
         async with self._changing:
             agent, known = self._identify(agent, named=bool(said.agent_id))
-            if not self._may_change(principal, agent.agent_id):
+            if not speaks_for_itself(principal, agent.agent_id):
                 raise HandoffError(Code.FORBIDDEN, f"You may not change the agent {agent.agent_id!r}.")
             if known is None and len(self._roster) >= AGENTS_MAX:
                 raise HandoffError(
@@ -234,7 +229,7 @@ class Registry:
         agent = self.get(principal.tenant, agent_id)
         if agent is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
-        if not self._may_change(principal, agent.agent_id):
+        if not speaks_for_itself(principal, agent.agent_id):
             raise HandoffError(Code.FORBIDDEN, f"You may not speak for the agent {agent.agent_id!r}.")
         return agent
 

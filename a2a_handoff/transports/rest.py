@@ -185,21 +185,13 @@ class RestSurface:
         )
 
     async def pending_handoffs(self, request: Request, principal: Principal) -> Done:
-        """What an agent was offered and has not accepted."""
+        """What an agent was offered and has not accepted, the most urgent first."""
         target = request.query_params.get("target", "")
         if not target:
             raise _missing("target")
-        page = await self._broker.list(
-            principal,
-            HandoffQuery(
-                tenant=principal.tenant,
-                holder=target,
-                states=frozenset({State.OFFERED, State.ESCALATED}),
-                limit=_PAGE_MAX,
-            ),
-        )
-        found = [await self._out(handoff) for handoff in reversed(page.handoffs)]
-        return Done(body=native.HandoffPage(handoffs=found, next_cursor=None, total=page.total))
+        inbox = await self._broker.inbox(principal, target)
+        found = [await self._out(handoff) for handoff in inbox[:_PAGE_MAX]]
+        return Done(body=native.HandoffPage(handoffs=found, next_cursor=None, total=len(inbox)))
 
     async def get_handoff(self, request: Request, principal: Principal) -> Done:
         """One handoff with its context and its result."""

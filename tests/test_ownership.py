@@ -1,0 +1,73 @@
+"""What a caller who said who it is may see, and what not: the broker itself, without a surface."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.ports import HandoffQuery, Principal
+from tests.support.running import Broker, broker
+
+
+def _who(name: str, *scopes: str, tenant: str = "default") -> Principal:
+    return Principal(name=name, tenant=tenant, scopes=frozenset(scopes), authenticated=True)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
+    """A broker in which ``shop`` handed a task to ``editor``, in a chain of its own."""
+    folder: Path = tmp_path_factory.mktemp("ownership")
+    with broker(folder) as b:
+        b.register("editor")
+        b.register("shop")
+        b.register("stranger")
+        body = {"task": "do it", "source_agent": "shop", "target_agent": "editor", "correlation_id": "c-1"}
+        assert b.http.post("/api/handoffs", json=body).status_code == 201
+        yield b
+
+
+def _seen(b: Broker, principal: Principal, **filters: Any) -> int:
+    page = b.loop.run(b.app.broker.list(principal, HandoffQuery(tenant=principal.tenant, **filters)))
+    assert page.total == len(page.handoffs)
+    return page.total
+
+
+@pytest.mark.parametrize("name", ["shop", "editor", "Editor"])
+def test_a_list_has_what_the_caller_sent_or_holds(house: Broker, name: str) -> None:
+    assert _seen(house, _who(name)) == 1
+    assert _seen(house, _who(name), sender="shop") == 1
+    assert _seen(house, _who(name), holder="editor") == 1
+
+
+@pytest.mark.parametrize("filters", [{}, {"sender": "shop"}, {"holder": "editor"}, {"agent": "editor"}])
+def test_a_stranger_lists_nothing_whatever_it_asks_for(house: Broker, filters: dict[str, str]) -> None:
+    assert _seen(house, _who("stranger"), **filters) == 0
+
+
+def test_a_supervisor_lists_everything_of_its_tenant(house: Broker) -> None:
+    assert _seen(house, _who("boss", "supervisor")) == 1
+    assert _seen(house, _who("boss", "supervisor", tenant="other")) == 0
+
+
+def test_a_chain_is_there_for_those_who_take_part_in_it(house: Broker) -> None:
+    service = house.app.broker
+    for who in (_who("shop"), _who("editor"), _who("boss", "supervisor")):
+        _, handoffs = house.loop.run(service.chain(who, "c-1"))
+        assert len(handoffs) == 1
+    for who in (_who("stranger"), _who("shop", tenant="other")):
+        with pytest.raises(HandoffError) as caught:
+            house.loop.run(service.chain(who, "c-1"))
+        assert caught.value.code is Code.NOT_FOUND
+
+
+def test_nobody_reads_the_inbox_of_another(house: Broker) -> None:
+    service = house.app.broker
+    assert len(house.loop.run(service.inbox(_who("editor"), ""))) == 1
+    assert len(house.loop.run(service.inbox(_who("boss", "supervisor"), "editor"))) == 1
+    with pytest.raises(HandoffError) as caught:
+        house.loop.run(service.inbox(_who("stranger"), "editor"))
+    assert caught.value.code is Code.FORBIDDEN

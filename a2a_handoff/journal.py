@@ -16,7 +16,7 @@ import msgspec
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Event
+from a2a_handoff.core.events import Event, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.feed import Feed
 from a2a_handoff.ports import Notifier, Recorded, Store
@@ -165,21 +165,26 @@ class Journal:
         count. ``gone`` is asked from time to time whether the caller still waits; if not, the task is
         given as it is, and goes on.
         """
-        events: list[Event] = []
-        async with aclosing(self.follow(handoff_id, quiet_s=_ASK_GONE_S)) as steps:
-            async for step in steps:
-                if step is None:
-                    if gone is not None and await gone():
-                        break
-                    continue
-                own = step.after.id == handoff_id
-                if own:
-                    events.append(step.event)
-                if step.settled and step.after.version >= since.get(step.after.id, 0):
-                    if own and not step.after.leaf_id:
-                        return fold(step.after, events)
-                    break
-        return await self.view(await self.load(handoff_id))
+        await self._settled(handoff_id, since, gone)
+        return await self.view(await self.recall(handoff_id))
+
+    async def _settled(
+        self, handoff_id: str, since: Mapping[str, int], gone: Callable[[], Awaitable[bool]] | None
+    ) -> None:
+        """Wait for ``wait``. It looks at the state alone: most callers wait for one step, the last."""
+        with self._notifier.listen(handoff_id) as listener:
+            while True:
+                handoff = await self.recall(handoff_id)
+                if handoff.state is State.HANDED_OFF:
+                    await self._settled(handoff.leaf_id, since, gone)
+                    return
+                settled = handoff.state.terminal or handoff.state.asks
+                if settled and handoff.version >= since.get(handoff_id, 0):
+                    return
+                if self.closing:
+                    return
+                if not await listener.wait(timeout_s=_ASK_GONE_S) and gone is not None and await gone():
+                    return
 
     async def ended(self, handoff_id: str) -> Handoff:
         """Wait for the end of a handoff."""

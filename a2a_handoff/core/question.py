@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -15,6 +16,10 @@ from a2a_handoff.core.agents import Role, fold
 from a2a_handoff.core.context import Package, Requirements
 from a2a_handoff.core.errors import Violation
 from a2a_handoff.core.roster import Entry, Facet, Kind, media_type
+
+#: Requirements come again and again, and the same agents lack the same of them.
+_REMEMBERED_MAX = 256
+_LACKING_MAX = 4_096
 
 #: Words for what an agent is, and the capability that they mean.
 AGENT_TYPES = {"browser": "canBrowse", "code": "canEditFiles"}
@@ -80,6 +85,7 @@ def is_evidence(facet: Facet) -> bool:
     return facet.kind not in (Kind.ROLE, Kind.WORKSPACE)
 
 
+@lru_cache(maxsize=_REMEMBERED_MAX)
 def ask_of(requirements: Requirements, workspace: str, *, any_role: bool = False) -> Ask:
     """Requirements within a workspace. ``any_role``: people and supervisors too."""
     facets = {Facet(Kind.WORKSPACE, workspace): workspace}
@@ -107,6 +113,7 @@ def ask_of(requirements: Requirements, workspace: str, *, any_role: bool = False
     )
 
 
+@lru_cache(maxsize=_REMEMBERED_MAX)
 def blanks(requirements: Requirements) -> tuple[Violation, ...]:
     """Names that are there and empty: they ask for nothing and must not match everybody."""
     lists = {
@@ -140,6 +147,7 @@ def joined(asked: Requirements, ruled: Requirements) -> Requirements:
 # --- what an agent has ---------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=_LACKING_MAX)
 def lacking(entry: Entry, ask: Ask) -> str:
     """What an agent lacks of what is asked for; empty if nothing."""
     missing = [facet for facet in ask.facets if facet not in entry.facets]

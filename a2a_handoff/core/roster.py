@@ -41,10 +41,11 @@ class Facet(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """One agent and its facets. ``key`` is its folded id, ``chance`` a number that follows from it.
+    """One agent and its facets.
 
+    ``key`` is its folded id, ``chance`` a number that follows from it.
     ``reads`` and ``writes`` are media types; empty if the agent does not say.
     """
 

@@ -45,6 +45,7 @@ _RENEW_EVERY_S = 10.0
 _MISSES = 3
 _HEARD_FROM_S = 5.0
 _STORE_AGAIN_S = 1.0
+_FAULT_AGAIN_S = 5.0
 _FORWARD_AGAIN_S = 0.5
 _RETRIES_MAX = 10
 _CONVERSATIONS = frozenset({WorkKind.DELIVER, WorkKind.FORWARD, WorkKind.RECONCILE})
@@ -197,7 +198,7 @@ class Dispatcher:
             await self._put_back(key, 1.0)
         except Exception:  # noqa: BLE001 - a fault of ours in one handoff must not stop the others
             _LOG.exception("work %s failed", key.kind, extra={"handoff_id": key.handoff_id})
-            await self._put_back(key, 5.0)
+            await self._put_back(key, _FAULT_AGAIN_S)
 
     async def _void(self, key: WorkKey, error: HandoffError) -> None:
         """Settle what the handoff, having moved on, has no use for.

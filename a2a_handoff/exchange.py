@@ -41,6 +41,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
+from a2a_handoff.wire.content import canonical
 from a2a_handoff.wire.delivery import (
     Verdict,
     child_delivery,
@@ -374,6 +375,10 @@ class _Talk:
         if self.attempt.acked_at is not None:
             known = said | await _patiently(lambda: self.exchange.journal.known_outputs(self.handoff.id))
         outputs = tuple(o for o in update.outputs if o.body not in known)
+        if outputs and known:
+            # What was joined of its chunks is written our way.
+            meant = {canonical(body) for body in known if body}
+            outputs = tuple(o for o in outputs if canonical(o.body) not in meant)
         message = update.message
         going_on = update.state in (RemoteState.WORKING, RemoteState.SUBMITTED)
         if message in known and (going_on or self.handoff.state.asks):

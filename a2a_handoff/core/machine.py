@@ -472,7 +472,9 @@ def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Even
                     due_at=now + wait_s,
                 ),
             )
-    return _move_on(h, (_end_attempt(attempt, now, c.outcome, c.detail),), now, c.means)
+    # One that did not answer an offer in time may still say *ready*, and hears that it is too late.
+    late = attempt.readiness is Readiness.OFFER and c.outcome is Outcome.TIMEOUT
+    return _move_on(h, (_end_attempt(attempt, now, c.outcome, c.detail, rescind=late),), now, c.means)
 
 
 def _unsure(h: Handoff, number: int, detail: str, now: float, means: ev.Means) -> tuple[Event, ...]:

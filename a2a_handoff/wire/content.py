@@ -1,8 +1,8 @@
-"""Whether two requests say the same.
+"""Whether two requests, or two answers, say the same.
 
-Duty: tell a repeat of a request from another one under the same id, and give a message another id. Key
-order, white space and the trace headers do not count: a retry has other spans and may be written by
-another JSON library.
+Duty: tell a repeat of a request from another one under the same id, and give a message another id; tell
+what an agent said before, however it writes it now. Key order, white space and the trace headers do not
+count: a retry has other spans and may be written by another JSON library.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ def digest_of(message: bytes, metadata: bytes) -> str:
 def same_content(message: bytes, metadata: bytes, other_message: bytes, other_metadata: bytes) -> bool:
     """Whether two requests have the same content, however they are written."""
     return _content(message, metadata) == _content(other_message, other_metadata)
+
+
+def canonical(body: bytes) -> bytes:
+    """JSON in one way of writing: equal for what says the same."""
+    return msgspec.json.encode(_DECODE(body), order="sorted")
 
 
 def under_id(message: bytes, message_id: str) -> bytes:

@@ -15,7 +15,6 @@ import pytest
 
 from tests.client.raw_server import (
     SSE_HEAD,
-    Handler,
     Request,
     answer,
     chunk,
@@ -365,14 +364,6 @@ def test_c024_a_follow_up_that_comes_again_reaches_the_target_once(tmp_path: Pat
 
 
 # --- c025: what may be sent again ----------------------------------------------------------------
-
-
-def _times_out(gate: Gate) -> Handler:
-    async def handler(_: Request, writer: asyncio.StreamWriter) -> None:
-        await gate.wait()
-        writer.close()
-
-    return handler
 
 
 async def _resets_after_two(_: Request, writer: asyncio.StreamWriter) -> None:

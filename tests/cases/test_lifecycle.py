@@ -394,8 +394,11 @@ def test_c048_a_reply_reaches_the_task_that_asked_and_waiting_for_it_costs_nothi
 
     finishing: list[asyncio.Future[None]] = []
     agent, other = Agent(script), Agent(completes)
-    short = {"ack_wait": 0.1, "reconcile_every": 0.1, "retry_delay": 0}
-    with running(agent) as url, running(other) as second, broker(tmp_path, **short) as b:
+    with (
+        running(agent) as url,
+        running(other) as second,
+        broker(tmp_path, ack_wait=0.1, reconcile_every=0.1, retry_delay=0) as b,
+    ):
         _register(b, "asker", url)
         _register(b, "other", second)
         task = b.send(context={"target_agent": "asker", "fallback": ["other"]}, message={"contextId": "bc1"})

@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 from a2a_handoff.core.agents import Registration, Role, Status
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.wire.fields import members_of
-from a2a_handoff.wire.native.raw import RawArray, RawJson, RawObject, raw
+from a2a_handoff.wire.native.raw import ContextArray, ContextObject, RawArray, RawJson, RawObject, raw
 
 _array = msgspec.json.Decoder(list[Raw])
 
@@ -76,6 +76,7 @@ class AgentIn(Inbound):
     token_budget: int | None = Field(
         default=None, ge=1, description="Tokens of context that the agent takes at most."
     )
+    broadcasts: bool = Field(default=True, description="Whether it hears what its workspace is told.")
     metadata: RawObject | None = Field(default=None, description="The owner's own notes; kept, not read.")
 
     def registration(self) -> Registration:
@@ -103,6 +104,7 @@ class AgentIn(Inbound):
             max_concurrency=self.max_concurrency,
             token_budget=self.token_budget,
             lease_s=self.lease_s,
+            broadcasts=self.broadcasts,
             card=bytes(self.card or b""),
             card_url=self.card_url,
             metadata=bytes(self.metadata or b"{}"),
@@ -191,12 +193,12 @@ class HandoffIn(Inbound):
     )
     tasks: RawArray | None = Field(default=None, description="The steps; become a key fact.")
     workspace: str = Field(default="default", description="Only agents of this workspace are matched.")
-    requirements: RawObject | None = Field(
+    requirements: ContextObject | None = Field(
         default=None,
         description="agent_type, capabilities[], skill, domain, tags[], platform, "
         "input_modes[], output_modes[].",
     )
-    signals: RawObject | None = Field(
+    signals: ContextObject | None = Field(
         default=None,
         description="intent, sentiment_score, complexity_score, risk_level, language, completion_estimate.",
     )
@@ -207,7 +209,7 @@ class HandoffIn(Inbound):
     wait_for_agent: RawJson | None = Field(
         default=None, description="Seconds to wait for an agent that is absent."
     )
-    fallback: RawArray | None = Field(
+    fallback: ContextArray | None = Field(
         default=None, description="Agents to try if target_agent does not take it."
     )
     parent_handoff_id: RawJson | None = Field(
@@ -219,12 +221,14 @@ class HandoffIn(Inbound):
     )
     conversation_summary: RawJson | None = Field(default=None, description="What was said so far.")
     user_intent: RawJson | None = Field(default=None, description="What the user wants, in explicit words.")
-    key_facts: RawObject | None = Field(default=None, description="Entities, amounts, references.")
-    task_progress: RawObject | None = Field(default=None, description="{step, total, completed[]}.")
-    user_preferences: RawObject | None = Field(default=None, description="Language, tone, constraints.")
+    key_facts: ContextObject | None = Field(default=None, description="Entities, amounts, references.")
+    task_progress: ContextObject | None = Field(default=None, description="{step, total, completed[]}.")
+    user_preferences: ContextObject | None = Field(default=None, description="Language, tone, constraints.")
     context_ref: RawJson | None = Field(default=None, description="Where the sender keeps the whole context.")
     hop_count: RawJson | None = Field(default=None, description="Hops so far, by the sender's count.")
-    handoff_chain: RawArray | None = Field(default=None, description="The agents that held the task so far.")
+    handoff_chain: ContextArray | None = Field(
+        default=None, description="The agents that held the task so far."
+    )
     context_overflow: RawJson | None = Field(default=None, description="refuse or trim.")
     context_profile: RawJson | None = Field(default=None, description="minimal or rich.")
     transcript: RawJson | None = Field(
@@ -368,7 +372,7 @@ class BroadcastIn(Inbound):
         validation_alias=AliasChoices("source_agent", "sourceAgent", "from_agent", "fromAgent"),
         description="Who says it; by default the caller.",
     )
-    workspace: str = Field(default="default", description="Who hears it.")
+    workspace: str = Field(default="", description="Who hears it; by default the workspace of the sender.")
 
 
 def _kind(value: Raw) -> str:

@@ -21,10 +21,14 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 class _RawSchema:
-    """Makes pydantic keep a JSON value as the bytes that came; ``kind`` is its JSON Schema type."""
+    """Makes pydantic keep a JSON value as the bytes that came; ``kind`` is its JSON Schema type.
 
-    def __init__(self, kind: str = "") -> None:
+    ``checked``: other types are refused here, and not by who reads the value.
+    """
+
+    def __init__(self, kind: str = "", *, checked: bool = True) -> None:
         self.kind = kind
+        self._wanted = kind if checked else ""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -42,7 +46,7 @@ class _RawSchema:
     def _keep(self, value: Any) -> Raw:
         kept = value if isinstance(value, Raw) else raw(value)
         first = bytes(kept)[:1]
-        if (self.kind == "object" and first != b"{") or (self.kind == "array" and first != b"["):
+        if (self._wanted == "object" and first != b"{") or (self._wanted == "array" and first != b"["):
             raise ValueError(f"must be {'an object' if self.kind == 'object' else 'an array'}")
         return kept
 
@@ -50,6 +54,10 @@ class _RawSchema:
 RawJson = Annotated[Raw, _RawSchema()]
 RawObject = Annotated[Raw, _RawSchema("object")]
 RawArray = Annotated[Raw, _RawSchema("array")]
+
+#: Members of a handoff context: whoever reads that tells all that is wrong with it at once.
+ContextObject = Annotated[Raw, _RawSchema("object", checked=False)]
+ContextArray = Annotated[Raw, _RawSchema("array", checked=False)]
 
 
 _M = TypeVar("_M", bound=BaseModel)

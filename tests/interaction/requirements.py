@@ -1,0 +1,362 @@
+"""What every way into the broker must do: one line for each requirement, with where it is written.
+
+A test names the requirements that it proves (``@proves("send.completes")``) and takes the fixture
+``surface``; it then runs on every surface but those in ``gaps``, which say why not. ``test_manifest``
+fails if a requirement is not proven on a surface and has no such reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SURFACES = (
+    "jsonrpc-1.0",
+    "jsonrpc-0.3",
+    "http-1.0",
+    "http-0.3",
+    "jsonrpc-first",
+    "http-first-bare",
+    "http-first-envelope",
+    "face",
+    "native",
+)
+_FIRST = ("jsonrpc-first", "http-first-bare", "http-first-envelope")
+_LATER = ("jsonrpc-1.0", "jsonrpc-0.3", "http-1.0", "http-0.3", "face")
+
+_NATIVE_REPLIES = {"native": "a reply goes by A2A; the native surface has no verb for it"}
+_NATIVE_FOLLOWS = {"native": "a log is read by its cursor at any time, and never refused"}
+_NO_LISTING = dict.fromkeys(_FIRST, "the first generation lists no tasks")
+_ALWAYS_BLOCKS = dict.fromkeys(_FIRST, "tasks/send waits; who does not want to wait streams")
+_OWN_FACE = {"face": "a face is that of one agent, so the target is always known"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """Something that holds on every surface but those in ``gaps`` (surface: reason).
+
+    ``apart``: it is not about a surface; its tests take none.
+    """
+
+    id: str
+    source: str
+    behaviour: str
+    gaps: Mapping[str, str] = field(default_factory=dict[str, str])
+    apart: bool = False
+
+
+def _only(surfaces: tuple[str, ...], reason: str) -> dict[str, str]:
+    return {name: reason for name in SURFACES if name not in surfaces}
+
+
+REQUIREMENTS = (
+    # --- sending ---------------------------------------------------------------------------------
+    Requirement(
+        id="send.completes",
+        source="A2A 1.0 section 3.1.1; docs/how-to/send-a-task.md",
+        behaviour="A message is answered with the finished task and its artifacts.",
+    ),
+    Requirement(
+        id="send.plain",
+        source="docs/reference/handoff-context.md, the twelve fields",
+        behaviour="A message without a handoff context is a first hop with a minimal one.",
+        gaps={"native": "its body is the context"},
+    ),
+    Requirement(
+        id="send.immediately",
+        source="A2A 1.0 section 3.2.2",
+        behaviour="Who does not want to wait is answered at once, and the task goes on.",
+        gaps=_ALWAYS_BLOCKS,
+    ),
+    Requirement(
+        id="send.decline",
+        source="docs/reference/extension.md section 4",
+        behaviour="A rejection is a decline: the next agent gets the task, and both attempts are told.",
+    ),
+    Requirement(
+        id="send.returned",
+        source="docs/reference/extension.md section 7",
+        behaviour="A task that nobody takes comes back with every attempt and its reason.",
+    ),
+    Requirement(
+        id="send.nobody",
+        source="docs/reference/extension.md section 7",
+        behaviour="A task that nobody can do comes back at once.",
+        gaps=_OWN_FACE,
+    ),
+    Requirement(
+        id="send.failed",
+        source="A2A 1.0 section 4.1.3",
+        behaviour="A task that its target fails is failed, with the target's words, and is not tried again.",
+    ),
+    Requirement(
+        id="send.bytes",
+        source="docs/reference/handoff-context.md, rules for all fields",
+        behaviour="Facts arrive byte for byte, digits and order kept.",
+    ),
+    Requirement(
+        id="send.trace",
+        source="docs/reference/telemetry.md, a chain as a trace",
+        behaviour="The caller's traceparent is continued to the target.",
+    ),
+    # --- asking and replying ---------------------------------------------------------------------
+    Requirement(
+        id="ask.reply",
+        source="A2A 1.0 sections 3.4.3 and 6.3",
+        behaviour="A question of the target ends the call, and the reply reaches the target's own task.",
+        gaps=_NATIVE_REPLIES,
+    ),
+    Requirement(
+        id="ask.shown",
+        source="A2A 1.0 section 4.1.3",
+        behaviour="A task that asks shows the question.",
+    ),
+    Requirement(
+        id="ask.again",
+        source="A2A 1.0 section 3.3.1",
+        behaviour="A reply that is sent twice reaches the target once.",
+        gaps=_NATIVE_REPLIES,
+    ),
+    Requirement(
+        id="ask.twice",
+        source="A2A 1.0 section 3.3.1",
+        behaviour="Two questions may be answered in the same words: the second answer is no repeat.",
+        gaps=_NATIVE_REPLIES,
+    ),
+    Requirement(
+        id="reply.ended",
+        source="A2A 1.0 section 3.1.1",
+        behaviour="A message to a task that has ended is refused.",
+        gaps=_NATIVE_REPLIES,
+    ),
+    Requirement(
+        id="reply.unknown",
+        source="A2A 1.0 section 3.4.2",
+        behaviour="A message to a task that the broker did not make is refused.",
+        gaps=dict.fromkeys(_FIRST, "there the client makes the id, so it begins a task") | _NATIVE_REPLIES,
+    ),
+    # --- streams ---------------------------------------------------------------------------------
+    Requirement(
+        id="stream.order",
+        source="A2A 1.0 sections 3.1.2, 3.5.2 and 4.2",
+        behaviour="The task comes first, chunks in order with their flags, the end last.",
+    ),
+    Requirement(
+        id="stream.started",
+        source="docs/reference/extension.md section 7",
+        behaviour="The stream says who is being asked, before anything else happens.",
+    ),
+    Requirement(
+        id="stream.asks",
+        source="A2A 1.0 section 3.1.2",
+        behaviour="A stream ends where the caller must speak.",
+        gaps={"native": "a log goes on; its reader sees the question in it"},
+    ),
+    Requirement(
+        id="subscribe.catch_up",
+        source="A2A 1.0 section 3.1.6",
+        behaviour="Who joins later gets what there is and then what comes: no chunk twice, none lost.",
+    ),
+    Requirement(
+        id="subscribe.together",
+        source="A2A 1.0 section 3.5.2",
+        behaviour="All who follow a task are told the same, in the same order.",
+    ),
+    Requirement(
+        id="subscribe.ended",
+        source="A2A 1.0 section 3.1.6",
+        behaviour="A task that has ended cannot be followed.",
+        gaps=_NATIVE_FOLLOWS,
+    ),
+    # --- canceling -------------------------------------------------------------------------------
+    Requirement(
+        id="cancel.waiting",
+        source="A2A 1.0 section 3.1.5",
+        behaviour="A task that waits for an agent is canceled at once.",
+        gaps={"face": "the inbox of a face's agent takes the offer although it is not there"},
+    ),
+    Requirement(
+        id="cancel.offered",
+        source="A2A 1.0 section 3.1.5; docs/reference/extension.md section 4",
+        behaviour="An offer that nobody took is withdrawn.",
+    ),
+    Requirement(
+        id="cancel.working",
+        source="A2A 1.0 section 3.1.5",
+        behaviour="The target is told, and its word is waited for.",
+    ),
+    Requirement(
+        id="cancel.silent",
+        source="docs/reference/settings.md, cancel_wait",
+        behaviour="A target that does not answer a cancel is not waited for beyond cancel_wait.",
+    ),
+    Requirement(
+        id="cancel.asked",
+        source="A2A 1.0 section 3.1.5",
+        behaviour="A task that waits for the caller can be canceled.",
+    ),
+    Requirement(
+        id="cancel.handed_on",
+        source="docs/reference/extension.md section 6",
+        behaviour="A cancel goes to the agent that has the task now.",
+    ),
+    Requirement(
+        id="cancel.ended",
+        source="A2A 1.0 section 3.1.5",
+        behaviour="A task that has ended, in whatever way, cannot be canceled.",
+    ),
+    # --- reading ---------------------------------------------------------------------------------
+    Requirement(
+        id="get.unknown",
+        source="A2A 1.0 sections 5.4 and 13.1",
+        behaviour="A task that does not exist is not found, whatever is asked of it.",
+    ),
+    Requirement(
+        id="get.history",
+        source="A2A 1.0 section 3.2.4; the 0.3 schema; a2a.json of 0.1",
+        behaviour="historyLength cuts the history to its newest messages; each generation has its default.",
+        gaps={"native": "a handoff shows its log and not a history"},
+    ),
+    Requirement(
+        id="list.pages",
+        source="A2A 1.0 section 3.1.4",
+        behaviour="Pages come newest first; the cursor leads through all of them once.",
+        gaps=_NO_LISTING,
+    ),
+    Requirement(
+        id="list.filters",
+        source="A2A 1.0 section 3.1.4",
+        behaviour="A listing is filtered by context and state.",
+        gaps=_NO_LISTING,
+    ),
+    # --- repeats ---------------------------------------------------------------------------------
+    Requirement(
+        id="repeat.same",
+        source="A2A 1.0 section 3.3.1",
+        behaviour="The same message again is the same task, and no agent hears of it.",
+    ),
+    Requirement(
+        id="repeat.other",
+        source="docs/reference/extension.md section 8",
+        behaviour="The same id with other content is a conflict, and nothing is stored.",
+        gaps=dict.fromkeys(_FIRST, "there it is the next message of the task"),
+    ),
+    Requirement(
+        id="repeat.under_way",
+        source="A2A 1.0 section 3.3.1",
+        behaviour="A repeat of a message whose task is under way attaches to it.",
+    ),
+    Requirement(
+        id="alias",
+        source="A2A 0.1 TaskSendParams.id; A2A 1.0 section 3.4.2",
+        behaviour="A task goes by the id that its client made, everywhere in that generation.",
+        gaps=_only(_FIRST, "task ids are made by the server"),
+    ),
+    # --- what is refused -------------------------------------------------------------------------
+    Requirement(
+        id="context.faults",
+        source="docs/reference/handoff-context.md; A2A 1.0 section 3.3.2",
+        behaviour="Every fault of a context is named at its place, and nothing is stored.",
+    ),
+    Requirement(
+        id="version.unknown",
+        source="A2A 1.0 section 3.6.2",
+        behaviour="A version that is not spoken is refused.",
+        gaps={
+            **dict.fromkeys(("http-first-bare", "http-first-envelope"), "its paths are its version"),
+            "http-0.3": "its prefix is its version",
+            "native": "it is not A2A",
+        },
+    ),
+    Requirement(
+        id="guard.hops",
+        source="docs/reference/extension.md section 8",
+        behaviour="A chain that has used its hops gets no further one.",
+    ),
+    Requirement(
+        id="guard.loop",
+        source="docs/reference/extension.md section 8",
+        behaviour="An agent on the path does not get the task again; the error has the path.",
+    ),
+    # --- time and people -------------------------------------------------------------------------
+    Requirement(
+        id="deadline",
+        source="docs/reference/extension.md section 7",
+        behaviour="At its deadline a task ends, and the target is told to stop.",
+    ),
+    Requirement(
+        id="supervisor",
+        source="docs/reference/extension.md section 9",
+        behaviour="What no agent takes goes to a supervisor, whose result is the task's.",
+    ),
+    # --- chains ----------------------------------------------------------------------------------
+    Requirement(
+        id="chain.directive",
+        source="docs/reference/extension.md section 6",
+        behaviour="A task that its target hands on stays one task for its caller, to the leaf's end.",
+    ),
+    Requirement(
+        id="chain.stream",
+        source="docs/reference/extension.md sections 6 and 7; A2A 1.0 section 3.1.2",
+        behaviour="A stream goes on with the agent that took over: one task, one end, no state taken back.",
+        gaps={"native": "each handoff has its own log; the chain is read at /api/chains"},
+    ),
+    Requirement(
+        id="chain.reply",
+        source="docs/reference/extension.md section 6",
+        behaviour="A question of the leaf reaches the caller, and the reply the leaf.",
+        gaps=_NATIVE_REPLIES,
+    ),
+    Requirement(
+        id="chain.delegate",
+        source="docs/reference/handoff-context.md, parent_handoff_id",
+        behaviour="An agent that calls for help names its own handoff: the help is a hop of that chain.",
+    ),
+    # --- agents ----------------------------------------------------------------------------------
+    Requirement(
+        id="agent.1.0",
+        source="A2A 1.0 section 9",
+        behaviour="An agent of a2a-sdk that speaks 1.0 is served: answers, streams and questions.",
+    ),
+    Requirement(
+        id="agent.0.3",
+        source="A2A 0.3 section 7",
+        behaviour="An agent that speaks 0.3 is served.",
+    ),
+    Requirement(
+        id="agent.first",
+        source="A2A 0.1",
+        behaviour="An agent of the first generation is served.",
+    ),
+    # --- cards -----------------------------------------------------------------------------------
+    Requirement(
+        id="card.paths",
+        source="A2A 1.0 sections 8.2 and 14.3",
+        behaviour="The card of the broker, and that of each face, is at the new and the old path.",
+        apart=True,
+    ),
+    Requirement(
+        id="card.etag",
+        source="A2A 1.0 section 8.6.1",
+        behaviour="A card has an ETag, and who has it already is told so.",
+        apart=True,
+    ),
+    Requirement(
+        id="face.bindings",
+        source="docs/how-to/register-an-agent.md",
+        behaviour="A face speaks every binding and generation that the broker does.",
+        apart=True,
+    ),
+    Requirement(
+        id="face.list",
+        source="A2A 1.0 section 3.1.4",
+        behaviour="A face lists the tasks of its own agent.",
+        apart=True,
+    ),
+    Requirement(
+        id="guard.directive",
+        source="docs/reference/extension.md section 6",
+        behaviour="A directive that would loop or go too far gives the task back, with the reason.",
+        apart=True,
+    ),
+)

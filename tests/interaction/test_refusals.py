@@ -1,0 +1,174 @@
+"""What every surface refuses, and how it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.interaction.manifest import proves
+from tests.interaction.staff import Staff
+from tests.interaction.surfaces import FACE, Refused, Surface, surfaces
+from tests.support.agents import Agent, card, completes, hands_on
+from tests.support.running import Broker, broker, running
+
+Names = Callable[[str], str]
+
+FAULTY: dict[str, Any] = {
+    "hop_count": "2",
+    "key_facts": ["not", "an", "object"],
+    "user_intent": " ",
+    "priority": "soon",
+    "handoff_reason": "boredom",
+    "requirements": {"colour": "blue"},
+    "deadline": "tomorrow",
+}
+
+
+def handoffs(b: Broker) -> int:
+    return b.http.get("/api/handoffs?limit=1").json()["total"]
+
+
+@proves("context.faults")
+def test_every_fault_of_a_context_is_named_at_its_place_and_nothing_is_stored(surface: Surface) -> None:
+    before = handoffs(surface.broker)
+    with pytest.raises(Refused) as refused:
+        surface.send(context=FAULTY)
+    at = "" if surface.name == "native" else "metadata.handoff_context."
+    wanted = {at + name for name in FAULTY if name != "requirements"} | {f"{at}requirements.colour"}
+    assert set(refused.value.violations) == wanted
+    assert all(refused.value.violations.values())
+    assert refused.value.reason == "INVALID_CONTEXT"
+    assert refused.value.code == {"jsonrpc": -32602, "http": 400, "native": 422}[surface.codes]
+    assert handoffs(surface.broker) == before
+
+
+@pytest.mark.parametrize("version", ["0.2", "1.1", "2.0", "one"])
+@proves("version.unknown")
+def test_a_version_that_is_not_spoken_is_refused(surface: Surface, staff: Staff, version: str) -> None:
+    worker, agent = staff.hire(completes)
+    with pytest.raises(Refused) as refused:
+        surface.send(to=(worker,), headers={"A2A-Version": version})
+    assert refused.value.reason == "VERSION_NOT_SUPPORTED"
+    assert refused.value.code == {"jsonrpc": -32009, "http": 400}[surface.codes]
+    assert agent.calls == []
+
+
+@proves("guard.hops")
+def test_a_chain_that_has_used_its_hops_gets_no_further_one(surface: Surface, staff: Staff) -> None:
+    worker, agent = staff.hire(completes)
+    path = ["a", "b", "c", "d", "e", "triage"]
+    before = handoffs(surface.broker)
+    for claim in ({"hop_count": 5}, {"handoff_chain": path}, {"hop_count": 0, "handoff_chain": path}):
+        with pytest.raises(Refused) as refused:
+            surface.send(to=(worker,), context=claim)
+        assert refused.value.reason == "MAX_HOPS_EXCEEDED"
+        assert refused.value.code == {"jsonrpc": -32050, "http": 409, "native": 409}[surface.codes]
+    assert surface.send(to=(worker,), context={"hop_count": 4}).state == "completed"
+    assert handoffs(surface.broker) == before + 1
+    assert len(agent.calls) == 1
+
+
+@proves("guard.loop")
+def test_an_agent_on_the_path_does_not_get_the_task_again(surface: Surface, staff: Staff) -> None:
+    worker, agent = staff.hire(completes)
+    before = handoffs(surface.broker)
+    with pytest.raises(Refused) as refused:
+        surface.send(to=(worker,), context={"handoff_chain": [worker, "triage"], "hop_count": 1})
+    assert refused.value.reason == "CYCLE_DETECTED"
+    assert refused.value.code == {"jsonrpc": -32051, "http": 409, "native": 409}[surface.codes]
+    assert refused.value.facts["path"] == f"{worker},triage,{worker}"
+    assert (handoffs(surface.broker), agent.calls) == (before, [])
+
+
+@proves("guard.loop")
+def test_the_sender_does_not_get_its_own_task(surface: Surface, staff: Staff) -> None:
+    worker, agent = staff.hire(completes)
+    with pytest.raises(Refused) as refused:
+        surface.send(to=(worker,), context={"source_agent": worker})
+    assert refused.value.reason == "CYCLE_DETECTED"
+    assert agent.calls == []
+
+
+@pytest.mark.parametrize(
+    ("max_hops", "outcome", "said"),
+    [(5, "cycle_detected", "triage -> first-{n} -> triage"), (1, "max_hops_exceeded", "has used its 1 hops")],
+)
+@proves("guard.directive")
+def test_a_directive_that_may_not_be_followed_gives_the_task_back(
+    tmp_path: Any, max_hops: int, outcome: str, said: str
+) -> None:
+    first, triage = Agent(hands_on(target_agent="triage", user_intent="You do it.")), Agent(completes)
+    with running(first) as one, running(triage) as two, broker(tmp_path, max_hops=max_hops) as b:
+        b.register("first-1", card=card(one))
+        b.register("triage", card=card(two))
+        task = surfaces(b)["jsonrpc-1.0"].send(to=("first-1",))
+    assert task.state == "rejected"
+    assert task.attempts == [("first-1", outcome)]
+    assert said.format(n=1) in task.said
+    assert triage.calls == []
+
+
+# --- cards ---------------------------------------------------------------------------------------
+
+PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+
+
+@pytest.mark.parametrize("face", ["", f"/agents/{FACE}"])
+@proves("card.paths")
+def test_a_card_is_at_the_new_path_and_at_the_old_one(house: Broker, face: str) -> None:
+    new, old = (house.http.get(face + path) for path in PATHS)
+    assert (new.status_code, old.status_code) == (200, 200)
+    assert new.json() == old.json()
+    urls = [interface["url"] for interface in new.json()["supportedInterfaces"]]
+    assert all(url.startswith(house.url + face) for url in urls)
+    assert new.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("face", ["", f"/agents/{FACE}"])
+@proves("card.etag")
+def test_who_has_the_card_already_is_told_so(house: Broker, face: str, path: str) -> None:
+    card_now = house.http.get(face + path)
+    etag = card_now.headers["etag"]
+    for named in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = house.http.get(face + path, headers={"If-None-Match": named})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == etag
+    other = house.http.get(face + path, headers={"If-None-Match": '"other"'})
+    assert (other.status_code, other.content) == (200, card_now.content)
+
+
+@proves("card.paths")
+def test_an_agent_that_is_not_there_has_no_card(house: Broker) -> None:
+    assert house.http.get("/agents/nobody/.well-known/agent-card.json").status_code == 404
+
+
+# --- faces ---------------------------------------------------------------------------------------
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
+
+
+@proves("face.bindings")
+def test_a_face_speaks_every_binding_and_generation(house: Broker, staff: Staff, names: Names) -> None:
+    worker, agent = staff.hire(completes)
+    face, said = f"/agents/{worker}", [names(f"call-{n}") for n in range(6)]
+    old = {"messageId": said[3], "role": "user", "parts": [{"kind": "text", "text": said[3]}]}
+    first = {"id": said[4], "message": {"role": "user", "parts": [{"type": "text", "text": said[4]}]}}
+    calls: list[tuple[str, Any]] = [
+        ("/", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": _plain(said[0])}}),
+        ("", {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": _plain(said[1])}}),
+        ("/message:send", {"message": _plain(said[2])}),
+        ("/v1/message:send", {"message": old | {"kind": "message"}}),
+        ("/tasks/send", first),
+        ("/", {"jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": first | {"id": said[5]}}),
+    ]
+    for path, body in calls:
+        version = {} if "kind" in str(body) or "tasks/send" in path + str(body) else {"A2A-Version": "1.0"}
+        answer = house.http.post(face + path, json=body, headers=version)
+        assert answer.status_code == 200, (path, answer.text)
+        assert "error" not in answer.json(), answer.text
+    assert len(agent.calls) == 6

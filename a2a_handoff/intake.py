@@ -191,6 +191,7 @@ class Desk:
             input_modes=incoming.input_modes,
             accepted_output_modes=incoming.accepted_output_modes,
             surface=incoming.surface,
+            face=incoming.face,
             returns_to=sender,
             came_back=_came_back(chain, sender, package),
         )

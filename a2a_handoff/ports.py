@@ -139,13 +139,15 @@ class HandoffQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Filters of a listing; newest first. Empty fields filter nothing.
 
     ``sender`` limits to what that principal sent, ``agent`` to what involves that agent as sender
-    or holder. ``before`` is the cursor: the ``(updated_at, id)`` of the last row seen.
+    or holder, ``face`` to what came in by the face of that agent. ``before`` is the cursor: the
+    ``(updated_at, id)`` of the last row seen.
     """
 
     tenant: str
     sender: str = ""
     agent: str = ""
     holder: str = ""
+    face: str = ""
     states: frozenset[State] = frozenset()
     correlation_id: str = ""
     context_id: str = ""

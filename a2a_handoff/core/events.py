@@ -193,6 +193,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     input_modes: tuple[str, ...] = ()
     accepted_output_modes: tuple[str, ...] = ()
     surface: str = ""
+    face: str = ""
     returns_to: str = ""
     came_back: int = 0
 
@@ -424,6 +425,7 @@ class HandoffRequested(msgspec.Struct, frozen=True, kw_only=True):
     input_modes: tuple[str, ...] = ()
     accepted_output_modes: tuple[str, ...] = ()
     surface: str = ""
+    face: str = ""
     returns_to: str = ""
 
 

@@ -89,6 +89,7 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     requirements: Requirements = msgspec.field(default_factory=Requirements)
     target_agent: str = ""
     workspace: str = ""
+    face: str = ""
     returns_to: str = ""
     candidates: tuple[Candidate, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
@@ -153,6 +154,7 @@ def requested(event: ev.HandoffRequested) -> Handoff:
         sender=event.sender,
         correlation_id=context.correlation_id,
         context_id=event.context_id,
+        face=event.face,
         message_id=event.message_id,
         state=State.REQUESTED,
         policy=event.policy,

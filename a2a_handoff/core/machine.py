@@ -203,6 +203,7 @@ def _request(c: ev.Request, now: float) -> tuple[Event, ...]:
         input_modes=c.input_modes,
         accepted_output_modes=c.accepted_output_modes,
         surface=c.surface,
+        face=c.face,
         returns_to=c.returns_to or context.source_agent or c.sender,
     )
     return (requested, *_first_step(evolve(None, requested), c.resolution, now, c.means))

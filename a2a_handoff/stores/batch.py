@@ -33,8 +33,8 @@ WorkId = tuple[str, str, int, str]
 #: (position, handoff_id, seq, type, body)
 EventRow = tuple[int, str, int, str, bytes]
 #: (id, tenant, sender, correlation_id, context_id, created_at, updated_at, version, state, open, holder,
-#: snapshot)
-HandoffRow = tuple[str, str, str, str, str, float, float, int, str, int, str, bytes]
+#: face, snapshot)
+HandoffRow = tuple[str, str, str, str, str, float, float, int, str, int, str, str, bytes]
 #: (correlation_id, tenant, trace_id, first_handoff_id, started_at)
 ChainRow = tuple[str, str, str, str, float]
 #: (handoff_id, kind, attempt, ref, due_at, wake_at, owner, claims, orphaned)
@@ -84,6 +84,7 @@ def _handoff_row(write: HandoffWrite) -> HandoffRow:
         handoff.state.value,
         0 if handoff.state.terminal else 1,
         handoff.holder,
+        handoff.face,
         encode_handoff(handoff),
     )
 

@@ -41,6 +41,9 @@ def searches(query: HandoffQuery) -> list[Search]:
     if query.holder:
         terms.append(f"holder = :holder AND {_HELD}")
         index = "handoffs_open"
+    if query.face:
+        terms.append("face = :face AND face <> ''")
+        index = "handoffs_by_face"
     if query.context_id:
         terms.append("context_id = :context_id")
         index = "handoffs_by_context"
@@ -94,6 +97,7 @@ def values(query: HandoffQuery) -> dict[str, object]:
         "sender": query.sender,
         "agent": query.agent,
         "holder": query.holder,
+        "face": query.face,
         "correlation_id": query.correlation_id,
         "context_id": query.context_id,
         "updated_after": query.updated_after,

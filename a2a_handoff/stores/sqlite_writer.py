@@ -76,7 +76,7 @@ _CLOSE = "))"
 _PUT_EVENTS = "INSERT INTO events (position, handoff_id, seq, type, body)"
 _PUT_HANDOFFS = (
     "INSERT INTO handoffs (id, tenant, sender, correlation_id, context_id, created_at, updated_at,"
-    " version, state, open, holder, snapshot)"
+    " version, state, open, holder, face, snapshot)"
 )
 # The columns that never change are left out, so that their indexes are not touched.
 _OR_UPDATE_HANDOFF = (

@@ -183,7 +183,7 @@ class Operations:
         query = HandoffQuery(
             tenant=principal.tenant,
             sender=principal.name if principal.authenticated else "",
-            holder=asker.face,
+            face=asker.face,
             states=states_of(params.status) if params.status else frozenset(),
             context_id=params.context_id,
             updated_after=params.updated_after,

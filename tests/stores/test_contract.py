@@ -691,6 +691,7 @@ def populate() -> list[HandoffWrite]:
                 tenant="other" if n == 5 else "default",
                 sender=("anna", "bert", "billing")[n % 3],
                 context_id=f"context-{n % 2}",
+                face="legal" if n % 4 == 2 else "",
                 correlation_id=f"chain-{n // 2}" if n // 2 != 2 else "",
             )
         )
@@ -709,6 +710,10 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
     ({"sender": "anna"}, [9, 6, 3, 0]),
     ({"holder": "billing"}, [9, 1]),
     ({"holder": "legal"}, [10, 6, 2]),
+    ({"face": "legal"}, [10, 6, 2]),
+    ({"face": "legal", "sender": "anna"}, [6]),
+    ({"face": "legal", "agent": "bert"}, [10]),
+    ({"face": "billing"}, []),
     ({"agent": "billing"}, [11, 9, 8, 2, 1]),
     ({"agent": "billing", "sender": "bert"}, [1]),
     ({"agent": "billing", "holder": "legal"}, [2]),

@@ -72,6 +72,7 @@ QUERIES = st.builds(
     sender=st.sampled_from(["", "anna"]),
     agent=st.sampled_from(["", "", "bert"]),
     holder=st.sampled_from(["", "", "anna"]),
+    face=st.sampled_from(["", "", "anna"]),
     states=st.frozensets(st.sampled_from([State.REQUESTED, State.OFFERED, State.COMPLETED]), max_size=2),
     correlation_id=st.sampled_from(["", "", "c-1"]),
     context_id=st.sampled_from(["", "", "context-1"]),

@@ -488,16 +488,18 @@ QUERIES = [
         sender=sender,
         agent=agent,
         holder=holder,
+        face=face,
         states=states,
         correlation_id=correlation_id,
         context_id=context_id,
         updated_after=updated_after,
         before=before,
     )
-    for sender, agent, holder, states, correlation_id, context_id, updated_after, before in product(
+    for sender, agent, holder, face, states, correlation_id, context_id, updated_after, before in product(
         ("", "anna"),
         ("", "bert"),
         ("", "carl"),
+        ("", "dora"),
         (frozenset[State](), frozenset({State.OFFERED, State.COMPLETED})),
         ("", "chain"),
         ("", "context"),

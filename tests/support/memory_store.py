@@ -334,6 +334,7 @@ def _matches(query: HandoffQuery, handoff: Handoff) -> bool:
         and (not query.sender or handoff.sender == query.sender)
         and (not query.agent or query.agent in (handoff.sender, handoff.holder))
         and (not query.holder or handoff.holder == query.holder)
+        and (not query.face or handoff.face == query.face)
         and (not query.states or handoff.state in query.states)
         and (not query.correlation_id or handoff.correlation_id == query.correlation_id)
         and (not query.context_id or handoff.context_id == query.context_id)

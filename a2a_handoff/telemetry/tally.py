@@ -3,8 +3,9 @@
 Duty: counters and histograms by their labels, and the exemplars of the histograms.
 Why not OpenTelemetry's own: a value costs its instruments ten microseconds, a handoff brings nine, and the
 thread that adds them shares the interpreter with the event loop. This takes one.
-Rules: every instrument has its labels in the order of its row; at most ``SERIES_MAX`` sets of them, the
-others are added to one series whose labels are all ``OVERFLOW``.
+Rules: every instrument has its labels in the order of its row; at most ``SERIES_MAX`` sets of them. What is
+over that is added up over agents, whose names are then ``OVERFLOW``, and not over outcomes: a success among
+a thousand agents must not look like a failure.
 Not here: what is measured (``instruments``), how it leaves (``metrics``).
 """
 
@@ -53,13 +54,18 @@ class Series:
     def __init__(self, row: InstrumentRow) -> None:
         self.row = row
         self.points: dict[Labels, Point] = {}
+        names_agents = [name.endswith(".agent.name") for name in row.attributes]
+        self._unbounded = names_agents if any(names_agents) else [True] * len(names_agents)
 
     def point(self, labels: Labels) -> Point:
         """The point of a set of labels."""
         point = self.points.get(labels)
         if point is None:
             if len(self.points) >= SERIES_MAX:
-                labels = (OVERFLOW,) * len(labels)
+                labels = tuple(
+                    OVERFLOW if unbounded else label
+                    for label, unbounded in zip(labels, self._unbounded, strict=True)
+                )
             point = self.points.setdefault(labels, Point(len(self.row.buckets)))
         return point
 

@@ -68,6 +68,21 @@ def test_more_label_sets_than_the_limit_share_one_series_and_nothing_is_lost():
     assert sum(found.values()) == SERIES_MAX + 500
 
 
+def test_too_many_agents_are_added_up_by_outcome_so_that_a_success_stays_one():
+    row = next(row for row in INSTRUMENTS if row.name == "handoff.duration")
+    tally = Tally((row,))
+    for number in range(SERIES_MAX + 30):
+        agents = {"handoff.source.agent.name": "a", "handoff.target.agent.name": f"t-{number}"}
+        failed = {"error.type": "timeout"} if number % 3 == 0 else {}
+        tally.add(Measurement("handoff.duration", 1, agents | failed))
+    over = {
+        dict(k[1:])["error_type"]: s.value
+        for k, s in samples(tally).items()
+        if k[0] == "handoff_duration_seconds_count" and ("handoff_target_agent_name", OVERFLOW) in k
+    }
+    assert over == {"": 20, "timeout": 10}
+
+
 def test_exemplars_are_there_for_who_accepts_openmetrics():
     tally = Tally((TIMES,))
     tally.add(Measurement("x.time", 2, {"who": "a"}), ("1" * 32, "2" * 16, 1_750_000_000.0))

@@ -182,7 +182,7 @@ class Desk:
             extensions=incoming.extensions,
             package=package,
             resolution=resolution,
-            policy=self.settings.policy(),
+            policy=self.settings.policy,
             trace=trace,
             deadline_at=deadline_at,
             means=ev.Means(offer_id=self.clock.new_id(), span_id=self.clock.new_span_id()),

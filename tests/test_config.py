@@ -68,9 +68,9 @@ def test_every_default_can_be_written_out_and_read_back(name: str, tmp_path: Pat
 
 
 def test_the_policy_has_the_numbers_of_the_settings() -> None:
-    assert Settings().policy() == Policy()
+    assert Settings().policy == Policy()
     settings = Settings(ack_wait=1, deliveries=3, agents=4, max_hops=2, lost_after=50)
-    policy = settings.policy()
+    policy = settings.policy
     assert (policy.ack_wait_s, policy.deliveries, policy.agents) == (1, 3, 4)
     assert (policy.max_hops, policy.lost_after_s) == (2, 50)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -248,6 +249,7 @@ class Settings(BaseModel):
 
     # --- what follows from them ------------------------------------------------------------------
 
+    @cached_property
     def policy(self) -> Policy:
         """The numbers that a handoff requested now will live by."""
         return Policy(

@@ -52,6 +52,8 @@ _NAME_CHARS_MAX = 100
 
 Count = Callable[[str], int]
 
+_LIMITS = Limits()
+
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -91,9 +93,12 @@ def fit(
     ``tokenizer`` names what counts, for the error. Raises ``HandoffError`` (``context_too_large``)
     with the count and the limit in its facts.
     """
-    bytes_max = (limits or Limits()).summary_and_facts_bytes
-    facts = compact(context.key_facts)
+    bytes_max = (limits or _LIMITS).summary_and_facts_bytes
     *older, own = [each for each in segments(context.conversation_summary) if each.strip()] or [""]
+    as_written = _size(context.conversation_summary) + len(context.key_facts)
+    if as_written <= min(limit, bytes_max) and (not older or profile is Profile.RICH):
+        return Fit(context=context, dropped=tuple(earlier), warnings=_advice(own))  # rule 2, as for most
+    facts = compact(context.key_facts)
     if (size := _size(own) + _size(facts)) > bytes_max:
         raise _too_large("bytes", size, bytes_max)
 

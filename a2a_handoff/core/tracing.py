@@ -276,7 +276,7 @@ def plan_hop(
 
 def _sampled(traceparent: str) -> SpanRef | None:
     """A span that the caller named; ``None`` unless it is exported: it would leave an orphan."""
-    ref = parse_traceparent(traceparent)
+    ref = parse_traceparent(traceparent) if traceparent else None
     return ref if ref is not None and ref.sampled else None
 
 

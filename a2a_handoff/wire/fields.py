@@ -12,7 +12,7 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -110,7 +110,13 @@ def unknown_members(record: type[object], raw: Raw | bytes) -> list[str]:
 
 def write_instant(at: float) -> str:
     """Epoch seconds as RFC 3339 in UTC with milliseconds (A2A 1.0 section 5.6.1)."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, micros = divmod(round(at * 1_000_000), 1_000_000)
+    return f"{_second(seconds)}.{micros // 1_000:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().removesuffix("+00:00")
 
 
 @cache

@@ -10,7 +10,6 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import Candidate, HandoffRequested, PassedOver, Resolution, State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.ports import Chain, Recorded
+from a2a_handoff.wire.fields import write_instant
 from a2a_handoff.wire.native import outbound as out
 from a2a_handoff.wire.native.raw import raw
 
@@ -300,7 +300,7 @@ def _when(at: float | None) -> str | None:
     """Epoch seconds as RFC 3339 in UTC with milliseconds; ``None`` for never."""
     if not at:
         return None
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return write_instant(at)
 
 
 def _json(value: object) -> Raw:

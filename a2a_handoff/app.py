@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from a2a_handoff import chores
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.client import A2AClient, WellKnownCardFetcher
 from a2a_handoff.clock import SystemClock
@@ -145,9 +146,9 @@ class Application:
         await self._replay_spans()
         self.dispatcher.start()
         self._chores = [
-            asyncio.create_task(self._greet_arrivals(), name="arrivals"),
-            asyncio.create_task(self._move_mark(), name="span-mark"),
-            asyncio.create_task(self._measure_queue(), name="queue"),
+            chores.begin(self._greet_arrivals, "arrivals"),
+            chores.begin(self._move_mark, "span-mark"),
+            chores.begin(self._measure_queue, "queue"),
         ]
         self.ready = True
 
@@ -160,9 +161,7 @@ class Application:
     async def stop(self) -> None:
         """Finish or let go of what runs, then close everything. What is let go goes on after a start."""
         self.begin_stop()
-        for chore in self._chores:
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+        await chores.end(self._chores)
         await self.dispatcher.stop(grace_s=self.settings.grace / 2)
         await self.registry.close()
         await self.client.close()

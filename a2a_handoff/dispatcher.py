@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
+from a2a_handoff import chores
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Readiness
@@ -45,8 +47,10 @@ _RENEW_EVERY_S = 10.0
 _MISSES = 3
 _HEARD_FROM_S = 5.0
 _STORE_AGAIN_S = 1.0
-_FAULT_AGAIN_S = 5.0
 _FORWARD_AGAIN_S = 0.5
+_FORWARD_AGAIN_MAX_S = 8.0
+_FAULT_AGAIN_S = 5.0
+_FAULT_AGAIN_MAX_S = 300.0
 _RETRIES_MAX = 10
 _CONVERSATIONS = frozenset({WorkKind.DELIVER, WorkKind.FORWARD, WorkKind.RECONCILE})
 
@@ -103,8 +107,8 @@ class Dispatcher:
     def start(self) -> None:
         """Start claiming. The store must be open."""
         self._loops = [
-            asyncio.create_task(self._claim_forever(), name="claim"),
-            asyncio.create_task(self._renew_forever(), name="renew-leases"),
+            chores.begin(self._claim_forever, "claim"),
+            chores.begin(self._renew_forever, "renew-leases"),
         ]
 
     async def stop(self, *, grace_s: float) -> None:
@@ -113,9 +117,7 @@ class Dispatcher:
         What is let go is claimed again after the restart and reconciled with its agent.
         """
         self._stopping = True
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await chores.end(self._loops)
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=grace_s)
         for task in list(self._tasks):
@@ -131,11 +133,14 @@ class Dispatcher:
         next process as if it had begun.
         """
         for work in works:
-            task = asyncio.create_task(self._put_back(work.key, 0.0) if self._stopping else self._run(work))
-            self._tasks[task] = work.key
-            if work.key.kind in _CONVERSATIONS:
-                self._talks.setdefault(work.key.handoff_id, set()).add(task)
-            task.add_done_callback(self._done)
+            self._spawn(work.key, self._put_back(work.key, 0.0) if self._stopping else self._run(work))
+
+    def _spawn(self, key: WorkKey, doing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(doing)
+        self._tasks[task] = key
+        if key.kind in _CONVERSATIONS:
+            self._talks.setdefault(key.handoff_id, set()).add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         key = self._tasks.pop(task)
@@ -144,6 +149,9 @@ class Dispatcher:
             talks.discard(task)
             if not talks:
                 del self._talks[key.handoff_id]
+        if task.cancelled() and key.kind is WorkKind.FORWARD and not self._stopping:
+            # Its attempt is over, the message of the caller is not: it is for whoever takes the task next.
+            self._spawn(key, self._put_back(key, 0.0))
 
     def _over(self, handoff_id: str) -> None:
         """The attempt is over: stop talking to its agent, unless it was this talk that ended it.
@@ -198,7 +206,7 @@ class Dispatcher:
             await self._put_back(key, 1.0)
         except Exception:  # noqa: BLE001 - a fault of ours in one handoff must not stop the others
             _LOG.exception("work %s failed", key.kind, extra={"handoff_id": key.handoff_id})
-            await self._put_back(key, _FAULT_AGAIN_S)
+            await self._put_back(key, _grown(_FAULT_AGAIN_S, work.claims, _FAULT_AGAIN_MAX_S))
 
     async def _void(self, key: WorkKey, error: HandoffError) -> None:
         """Settle what the handoff, having moved on, has no use for.
@@ -388,13 +396,13 @@ class Dispatcher:
             await self._forward_to_leaf(work, h)
             return
         if attempt is None or attempt.outcome is not None or attempt.acked_at is None:
-            await self._put_back(work.key, _FORWARD_AGAIN_S)  # nobody has the task so far
+            await self._wait_to_forward(work)  # nobody has the task so far
             return
         if attempt.readiness in (Readiness.PULL, Readiness.PERSON):
             await self._settle(work.key)  # it reads the log itself
             return
         if not attempt.remote.task_id:
-            await self._put_back(work.key, _FORWARD_AGAIN_S)
+            await self._wait_to_forward(work)
             return
         agent = self._registry.get(h.tenant, attempt.agent_id)
         if agent is None:
@@ -412,6 +420,9 @@ class Dispatcher:
             wait_s = max(wait_s, min(error.retry_after_s or 0.0, h.policy.retry_delay_max_s))
             await self._put_back(work.key, wait_s)
         self._accounted(work)
+
+    async def _wait_to_forward(self, work: Work) -> None:
+        await self._put_back(work.key, _grown(_FORWARD_AGAIN_S, work.claims, _FORWARD_AGAIN_MAX_S))
 
     async def _still_asks(self, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
         """Whether the target waits for the caller, so that what was said last did not reach it."""
@@ -586,3 +597,8 @@ class Dispatcher:
             except HandoffError as error:
                 if error.code is Code.UNAVAILABLE:
                     raise
+
+
+def _grown(first_s: float, tries: int, most_s: float) -> float:
+    """Twice as long after every try, within bounds."""
+    return min(first_s * 2 ** min(tries - 1, _RETRIES_MAX), most_s)

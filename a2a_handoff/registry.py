@@ -11,7 +11,6 @@ Not here: matching itself (``core.matching``), what a card means (``wire.cards``
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 from collections.abc import Generator, Iterable
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from a2a_handoff import chores
 from a2a_handoff.core.agents import (
     HEARD_WINDOW_S,
     PRESENCE_WINDOW_S,
@@ -87,7 +87,7 @@ class Registry:
         self._roster = Roster(self._view)
         self._vitals: dict[tuple[str, str], Vitals] = {}
         self._changing = asyncio.Lock()
-        self._refreshing: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Registry:
                 self._load_file(name, body, tenant)
         for (owner, agent_id), count in (await self._store.in_flight()).items():
             self._vitals_of(owner, agent_id).held(count)
-        self._refreshing = asyncio.create_task(self._keep_fresh(), name="card-refresh")
+        self._chores = [chores.begin(self._keep_fresh, "card-refresh")]
 
     def _load_file(self, name: str, body: bytes, tenant: str) -> None:
         said = Registration(agent_id=name, card=body)
@@ -118,10 +118,7 @@ class Registry:
 
     async def close(self) -> None:
         """Stop refreshing cards."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._refreshing
+        await chores.end(self._chores)
 
     # --- registrations ---------------------------------------------------------------------------
 

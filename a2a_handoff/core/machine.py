@@ -19,7 +19,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
-from a2a_handoff.core.agents import Readiness, fold
+from a2a_handoff.core.agents import Readiness, Role, fold
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Event, Outcome, State
@@ -627,7 +627,13 @@ def _pending_transfer(h: Handoff) -> str:
 
 
 def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...]:
-    _fenced(h, c.agent_id, c.attempt)
+    attempt = _fenced(h, c.agent_id, c.attempt)
+    inherited = h.parent is not None and h.parent.escalated
+    if attempt.role is not Role.AGENT and h.escalated and not inherited:
+        raise HandoffError(
+            Code.WRONG_STATE,
+            "An escalation is handed on no further: complete it, fail it, or give it back.",
+        )
     if c.mode is Mode.TRANSFER and _pending_transfer(h):
         raise HandoffError(Code.WRONG_STATE, "The task is being handed on already.")
     if h.cancel_requested:

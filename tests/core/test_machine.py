@@ -208,6 +208,22 @@ def test_a_supervisor_is_asked_before_it_goes_back_and_only_once() -> None:
     assert world.h.state is State.RETURNED
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_who_was_escalated_to_hands_on_to_nobody(mode: Mode) -> None:
+    world = in_state(State.ESCALATED)
+    world.do(ev.Acknowledge(agent_id="boss"))
+    assert refused(world, ev.AttachChild(child_id="c", mode=mode, agent_id="boss")) is Code.WRONG_STATE
+    world.do(ev.Complete(agent_id="boss"))
+    assert world.h.state is State.COMPLETED
+
+
+def test_a_supervisor_that_was_named_as_the_target_may_hand_on() -> None:
+    world = World(request(candidate("boss", Readiness.PULL, Role.SUPERVISOR)))
+    world.do(ev.Acknowledge(agent_id="boss"))
+    world.do(ev.AttachChild(child_id="c", mode=Mode.DELEGATE, agent_id="boss"))
+    assert len(world.h.children) == 1
+
+
 def test_a_chain_that_escalated_before_does_not_escalate_again() -> None:
     parent = ev.ParentRef(handoff_id="p", mode=Mode.TRANSFER, deadline_at=NOW + 3600, escalated=True)
     boss = candidate("boss", Readiness.PERSON, Role.SUPERVISOR)

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from a2a_handoff import chores
+from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.client import A2AClient, WellKnownCardFetcher
 from a2a_handoff.clock import SystemClock
@@ -34,6 +35,7 @@ from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
 from a2a_handoff.dispatcher import Dispatcher
 from a2a_handoff.feed import Feed
+from a2a_handoff.inbox import Inbox
 from a2a_handoff.intake import Desk
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
@@ -48,8 +50,11 @@ from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import App, Receive, Scope, Send
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
+from a2a_handoff.transports.live import LiveSurface
+from a2a_handoff.transports.native import on_refusal
 from a2a_handoff.transports.operations import Operations
-from a2a_handoff.transports.rest import RestSurface, on_refusal
+from a2a_handoff.transports.rest import RestSurface
+from a2a_handoff.transports.routes import routes as native_routes
 from a2a_handoff.wire.broker_card import broker_card, face_card
 
 _LOG = logging.getLogger("a2a_handoff")
@@ -94,6 +99,20 @@ class Application:
             clock=self.clock,
             feed=feed,
         )
+        self.broadcasts = Broadcasts(
+            store=self.store,
+            registry=self.registry,
+            notifier=self.notifier,
+            clock=self.clock,
+            keep_s=settings.broadcast_keep,
+        )
+        self.inbox = Inbox(
+            store=self.store,
+            registry=self.registry,
+            broadcasts=self.broadcasts,
+            notifier=self.notifier,
+            clock=self.clock,
+        )
         self.broker = HandoffBroker(
             store=self.store,
             ledger=self.ledger,
@@ -106,6 +125,8 @@ class Application:
             ),
             registry=self.registry,
             journal=self.journal,
+            inbox=self.inbox,
+            broadcasts=self.broadcasts,
             clock=self.clock,
         )
         self.dispatcher = Dispatcher(
@@ -125,7 +146,9 @@ class Application:
         self._legacy = LegacySurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
         )
-        self._rest = RestSurface(self.broker, gate=gate, settings=settings)
+        rest = RestSurface(self.broker, settings=settings)
+        live = LiveSurface(self.broker, rest, settings=settings)
+        self._native = native_routes(rest, live, gate)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
         self._chores: list[asyncio.Task[None]] = []
@@ -142,6 +165,7 @@ class Application:
         self.url = self.settings.public_url or url
         await self.store.open()
         await self.registry.load(self.settings.cards, tenant=self.settings.default_tenant)
+        await self.broadcasts.open()
         await asyncio.to_thread(self._counter.load)
         await self._replay_spans()
         self.dispatcher.start()
@@ -155,7 +179,7 @@ class Application:
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
         self.ready = False
-        self.journal.closing = True
+        self.journal.closing = self.inbox.closing = True
         self.notifier.wake_all()
 
     async def stop(self) -> None:
@@ -283,7 +307,7 @@ class Application:
         routes = [
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
             *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
-            *self._rest.routes(),
+            *self._native,
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),

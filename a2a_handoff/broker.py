@@ -9,20 +9,22 @@ Not here: HTTP and JSON-RPC (``transports``), calling agents (``dispatcher``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 
 import msgspec
 from msgspec.structs import replace
 
+from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import fold
 from a2a_handoff.core.context import Mode, Package
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
-from a2a_handoff.core.inbox import in_order
 from a2a_handoff.core.score import context_score
 from a2a_handoff.core.tracing import parse_traceparent
+from a2a_handoff.inbox import Inbox
 from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming, Intake
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
@@ -39,8 +41,7 @@ from a2a_handoff.ports import (
 )
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.content import same_content, under_id
-
-_INBOX_PAGE = 500
+from a2a_handoff.wire.delivery import package_json
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,19 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool = False
 
 
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """As whom an agent acts on a handoff, and on which state of it.
+
+    ``attempt`` 0 is the agent's current one. ``instance_id`` is which process of the agent it is, empty if
+    it has one only. ``versions``: the handoff must be at one of them; empty: at any.
+    """
+
+    agent_id: str = ""
+    attempt: int = 0
+    instance_id: str = ""
+    versions: frozenset[int] = frozenset()
+
+
 class HandoffBroker:
     """Creates handoffs, moves them on, and tells how they stand."""
 
@@ -67,11 +81,15 @@ class HandoffBroker:
         desk: Desk,
         registry: Registry,
         journal: Journal,
+        inbox: Inbox,
+        broadcasts: Broadcasts,
         clock: Clock,
     ) -> None:
         self.registry = registry
         self.desk = desk
         self.journal = journal
+        self.inbox = inbox
+        self.broadcasts = broadcasts
         self._store = store
         self._ledger = ledger
         self._clock = clock
@@ -120,7 +138,7 @@ class HandoffBroker:
             if earlier is None:
                 raise
             return await self._repeat(DuplicateRequest(earlier.handoff_id, earlier.digest), incoming)
-        self.registry.heard_from(handoff.tenant, handoff.sender)
+        self.registry.called(principal, handoff.sender)
         return Accepted(handoff=handoff, created=True)
 
     async def _acknowledged_by_call(self, intake: Intake, incoming: Incoming) -> None:
@@ -218,33 +236,42 @@ class HandoffBroker:
         }
         return await self._store.list_handoffs(replace(query, **named) if named else query)
 
-    async def inbox(self, principal: Principal, agent_id: str) -> list[Handoff]:
-        """What an agent was offered and has not taken, the one to take first first.
-
-        To look is a sign of life. Raises ``forbidden`` for the inbox of somebody else.
-        """
-        agent_id = self._actor(principal, agent_id)
-        self.registry.heard_from(principal.tenant, agent_id)
-        query = HandoffQuery(
-            tenant=principal.tenant,
-            holder=agent_id,
-            states=frozenset({State.OFFERED, State.ESCALATED}),
-            limit=_INBOX_PAGE,
-        )
-        found: list[Handoff] = []
-        while True:
-            page = await self._store.list_handoffs(query)
-            found.extend(page.handoffs)
-            if page.next is None:
-                return in_order(found)
-            query = replace(query, before=page.next)
-
     async def events(
         self, principal: Principal, handoff_id: str, *, after: int = 0, limit: int = 1000
     ) -> list[Recorded]:
         """The log of one handoff, from a cursor on."""
         handoff = await self.get(principal, handoff_id)
         return await self._store.read_events(handoff.id, after=after, limit=limit)
+
+    async def tail_from(self, after: int | None) -> tuple[int, bool]:
+        """Where a tail of the log begins that was read up to ``after``: there, or at its end.
+
+        True if ``after`` lies beyond the end, so that what the reader knows is not of this log.
+        """
+        end = await self._store.log_end()
+        return (end, after is not None) if after is None or after > end else (after, False)
+
+    async def tail(
+        self, principal: Principal, after: int, *, quiet_s: float
+    ) -> AsyncGenerator[Recorded | None]:
+        """The events after a position that the caller may see, then those to come (see ``Journal.tail``)."""
+        async with aclosing(self.journal.tail(after, quiet_s=quiet_s)) as log:
+            async for item in log:
+                if item is None:
+                    yield None
+                elif self._may_see(principal, item[1]):
+                    yield item[0]
+
+    async def package_of(self, handoff: Handoff) -> bytes:
+        """The context package as the agent gets it that was offered the handoff, or holds it.
+
+        Empty if nobody is.
+        """
+        attempt, agent = handoff.attempt, self.registry.get(handoff.tenant, handoff.holder)
+        if attempt is None or agent is None:
+            return b""
+        first = await self.journal.request_of(handoff.id)
+        return package_json(first, handoff, attempt, agent, self.count)
 
     async def chain(self, principal: Principal, correlation_id: str) -> tuple[Chain, list[Handoff]]:
         """A chain and its handoffs, oldest first. Raises ``not_found``."""
@@ -275,59 +302,70 @@ class HandoffBroker:
 
     # --- acting ----------------------------------------------------------------------------------
 
-    async def cancel(self, principal: Principal, handoff_id: str, reason: str = "") -> Handoff:
+    async def cancel(
+        self,
+        principal: Principal,
+        handoff_id: str,
+        reason: str = "",
+        *,
+        versions: frozenset[int] = frozenset(),
+    ) -> Handoff:
         """Ask for the end of a handoff, at its leaf. Idempotent while it is under way.
 
-        Raises ``task_not_cancelable`` if it has ended.
+        Raises ``task_not_cancelable`` if it has ended, ``precondition_failed`` at another version.
         """
         handoff = await self.get(principal, handoff_id)
-        by = principal.name or handoff.sender
-        return await self._ledger.change(handoff.id, lambda _: (ev.Cancel(by=by, reason=reason),))
+        command = ev.Cancel(by=principal.name or handoff.sender, reason=reason)
+        return await self._ledger.change(handoff.id, lambda h: (_at(h, versions, command),))
 
     async def accept(
-        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, *, receipt: bytes = b""
+        self, principal: Principal, handoff_id: str, claim: Claim, *, receipt: bytes = b""
     ) -> Handoff:
-        """A pull agent takes the offer: this is its ACK. ``receipt`` is evidence for the loss score."""
+        """A pull agent takes the offer: this is its ACK. ``receipt`` is evidence for the loss score.
+
+        Of several processes of one agent the first has it: another gets ``stale_attempt``.
+        """
         score = None
         if receipt:
             first = await self.journal.request_of(handoff_id)
             score = context_score(first.package.context, receipt)
+        actor = self._actor(principal, claim)
+        handoff = await self._hear(principal, handoff_id, actor)
+        agent = self.registry.get(handoff.tenant, actor or handoff.holder)
         command = ev.Acknowledge(
-            agent_id=self._actor(principal, agent_id), attempt=attempt, context_score=score
+            agent_id=actor,
+            attempt=claim.attempt,
+            context_score=score,
+            instance_id=claim.instance_id,
+            lease_s=None if agent is None else agent.lease_s,
         )
-        return await self._act(principal, handoff_id, command)
+        return await self._ledger.change(handoff_id, lambda h: (_at(h, claim.versions, command),))
 
-    async def decline(
-        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, reason: str
-    ) -> Handoff:
+    async def decline(self, principal: Principal, handoff_id: str, claim: Claim, reason: str) -> Handoff:
         """A pull agent will not take the offer; the next candidate is asked."""
-        actor = self._actor(principal, agent_id)
+        actor = self._actor(principal, claim)
         await self._hear(principal, handoff_id, actor)
-        return await self._ledger.change(
-            handoff_id,
-            lambda h: (ev.Decline(agent_id=actor, attempt=attempt, reason=reason, means=self.means(h)),),
-        )
+
+        def decide(h: Handoff) -> tuple[ev.Command]:
+            decline = ev.Decline(agent_id=actor, attempt=claim.attempt, reason=reason, means=self.means(h))
+            return (_at(h, claim.versions, decline),)
+
+        return await self._ledger.change(handoff_id, decide)
 
     async def progress(
-        self,
-        principal: Principal,
-        handoff_id: str,
-        agent_id: str,
-        attempt: int,
-        outputs: Sequence[ev.Output],
+        self, principal: Principal, handoff_id: str, claim: Claim, outputs: Sequence[ev.Output]
     ) -> Handoff:
         """The holder tells what it has so far."""
         command = ev.Progress(
-            agent_id=self._actor(principal, agent_id), attempt=attempt, outputs=tuple(outputs)
+            agent_id=self._actor(principal, claim), attempt=claim.attempt, outputs=tuple(outputs)
         )
-        return await self._act(principal, handoff_id, command)
+        return await self._act(principal, handoff_id, claim, command)
 
     async def ask(
         self,
         principal: Principal,
         handoff_id: str,
-        agent_id: str,
-        attempt: int,
+        claim: Claim,
         *,
         auth: bool = False,
         message: bytes = b"",
@@ -335,20 +373,19 @@ class HandoffBroker:
     ) -> Handoff:
         """The holder needs input, or a credential, from the caller."""
         command = ev.AskCaller(
-            agent_id=self._actor(principal, agent_id),
-            attempt=attempt,
+            agent_id=self._actor(principal, claim),
+            attempt=claim.attempt,
             auth=auth,
             message=message,
             outputs=tuple(outputs),
         )
-        return await self._act(principal, handoff_id, command)
+        return await self._act(principal, handoff_id, claim, command)
 
     async def complete(
         self,
         principal: Principal,
         handoff_id: str,
-        agent_id: str,
-        attempt: int,
+        claim: Claim,
         *,
         message: bytes = b"",
         outputs: Sequence[ev.Output] = (),
@@ -358,39 +395,38 @@ class HandoffBroker:
         Raises ``stale_attempt`` or ``handoff_ended`` for a late result, which is kept all the same.
         """
         command = ev.Complete(
-            agent_id=self._actor(principal, agent_id),
-            attempt=attempt,
+            agent_id=self._actor(principal, claim),
+            attempt=claim.attempt,
             message=message,
             outputs=tuple(outputs),
         )
-        return await self._finish(principal, handoff_id, command)
+        return await self._finish(principal, handoff_id, claim, command)
 
-    async def fail(
-        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, detail: str
-    ) -> Handoff:
+    async def fail(self, principal: Principal, handoff_id: str, claim: Claim, detail: str) -> Handoff:
         """The holder failed the task."""
-        command = ev.Fail(agent_id=self._actor(principal, agent_id), attempt=attempt, detail=detail)
-        return await self._finish(principal, handoff_id, command)
+        command = ev.Fail(agent_id=self._actor(principal, claim), attempt=claim.attempt, detail=detail)
+        return await self._finish(principal, handoff_id, claim, command)
 
-    async def release(
-        self, principal: Principal, handoff_id: str, agent_id: str, attempt: int, reason: str
-    ) -> Handoff:
+    async def release(self, principal: Principal, handoff_id: str, claim: Claim, reason: str) -> Handoff:
         """The holder gives the task back to its sender."""
-        command = ev.Release(agent_id=self._actor(principal, agent_id), attempt=attempt, reason=reason)
-        return await self._act(principal, handoff_id, command)
+        command = ev.Release(agent_id=self._actor(principal, claim), attempt=claim.attempt, reason=reason)
+        return await self._act(principal, handoff_id, claim, command)
 
     async def _act(
         self,
         principal: Principal,
         handoff_id: str,
-        command: ev.Acknowledge | ev.Progress | ev.AskCaller | ev.Release,
+        claim: Claim,
+        command: ev.Progress | ev.AskCaller | ev.Release,
     ) -> Handoff:
         await self._hear(principal, handoff_id, command.agent_id)
-        return await self._ledger.change(handoff_id, lambda _: (command,))
+        return await self._ledger.change(handoff_id, lambda h: (_at(h, claim.versions, command),))
 
-    async def _finish(self, principal: Principal, handoff_id: str, command: ev.Complete | ev.Fail) -> Handoff:
+    async def _finish(
+        self, principal: Principal, handoff_id: str, claim: Claim, command: ev.Complete | ev.Fail
+    ) -> Handoff:
         before = await self._hear(principal, handoff_id, command.agent_id)
-        after = await self._ledger.change(handoff_id, lambda _: (command,))
+        after = await self._ledger.change(handoff_id, lambda h: (_at(h, claim.versions, command),))
         wanted = State.COMPLETED if isinstance(command, ev.Complete) else State.FAILED
         if after.state is wanted:
             return after
@@ -405,13 +441,13 @@ class HandoffBroker:
     async def _hear(self, principal: Principal, handoff_id: str, actor: str) -> Handoff:
         """The handoff that an agent acts on; that it acts is a sign of life. Without a name: the holder."""
         handoff = await self.get(principal, handoff_id)
-        self.registry.heard_from(handoff.tenant, actor or handoff.holder)
+        self.registry.called(principal, actor or handoff.holder)
         return handoff
 
-    def _actor(self, principal: Principal, agent_id: str) -> str:
+    def _actor(self, principal: Principal, claim: Claim) -> str:
         """Who acts: the authenticated agent, or the one that an open broker is told."""
         own = self.registry.spelled(principal.tenant, principal.name)
-        agent_id = self.registry.spelled(principal.tenant, agent_id)
+        agent_id = self.registry.spelled(principal.tenant, claim.agent_id)
         if agent_id and agent_id != own and not principal.unrestricted:
             raise HandoffError(Code.FORBIDDEN, f"You are {own!r}, not {agent_id!r}.")
         return agent_id or own
@@ -485,3 +521,14 @@ class HandoffBroker:
         return name in (handoff.sender, handoff.returns_to) or any(
             attempt.agent_id == name for attempt in handoff.attempts
         )
+
+
+def _at(handoff: Handoff, versions: frozenset[int], command: ev.Command) -> ev.Command:
+    """The command, if the handoff is as its giver saw it."""
+    if versions and handoff.version not in versions:
+        raise HandoffError(
+            Code.PRECONDITION_FAILED,
+            f"The handoff is at version {handoff.version} now; read it again.",
+            facts={"version": str(handoff.version)},
+        )
+    return command

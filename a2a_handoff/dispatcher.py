@@ -558,15 +558,19 @@ class Dispatcher:
         await self._change(work, lambda _: (ev.Expire(),))
 
     async def _lease(self, work: Work, h: Handoff) -> None:
-        """A pull agent holds the task as long as it is heard from."""
+        """A pull agent holds the task as long as it is heard from; while the caller is asked, anyhow."""
         attempt = h.attempt
-        if attempt is None or attempt.outcome is not None or h.state.terminal:
+        over = attempt is None or attempt.outcome is not None or attempt.number != work.key.attempt
+        if attempt is None or over or h.state.terminal:
             await self._settle(work.key)
             return
         agent = self._registry.get(h.tenant, attempt.agent_id)
         lease_s = h.policy.lease_s if agent is None else agent.lease_s
-        if self._registry.heard_within(h.tenant, attempt.agent_id, lease_s):
-            await self._put_back(work.key, lease_s)
+        left_s = lease_s
+        if not h.state.asks:
+            left_s -= self._registry.silent_s(h.tenant, attempt.agent_id)
+        if left_s > 0:
+            await self._put_back(work.key, left_s)
             return
         await self._ledger.change(
             h.id,

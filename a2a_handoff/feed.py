@@ -16,6 +16,9 @@ from a2a_handoff.core.events import Event
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import Recorded
 
+#: Wakes those who follow the whole log.
+LOG_TOPIC = "log"
+
 #: What an event takes in memory beside its payload, roughly.
 _EVENT_BYTES = 1_000
 

@@ -18,7 +18,7 @@ from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Event, State
 from a2a_handoff.core.handoff import Handoff, evolve
-from a2a_handoff.feed import Feed
+from a2a_handoff.feed import LOG_TOPIC, Feed
 from a2a_handoff.ports import Notifier, Recorded, Store
 from a2a_handoff.wire.tasks import TaskView, fold
 
@@ -138,6 +138,28 @@ class Journal:
                                 yield step
                 if state is not None and state.state.terminal:
                     return
+                if not batch:
+                    if self.closing:
+                        return
+                    if not await listener.wait(timeout_s=quiet_s):
+                        yield None
+
+    async def tail(
+        self, after: int, *, quiet_s: float = 3600.0
+    ) -> AsyncGenerator[tuple[Recorded, Handoff] | None]:
+        """Every event of every handoff after a position, then those to come, in the order of the log.
+
+        Each comes with its handoff as it stands by now. ``None``, the end and slow readers as in ``follow``.
+        """
+        with self._notifier.listen(LOG_TOPIC) as listener:
+            while True:
+                batch = await self._store.read_log(after=after, limit=_PAGE)
+                known: dict[str, Handoff] = {}
+                for recorded in batch:
+                    handoff = known.get(recorded.handoff_id) or await self.recall(recorded.handoff_id)
+                    known[handoff.id] = handoff
+                    yield recorded, handoff
+                    after = recorded.position
                 if not batch:
                     if self.closing:
                         return

@@ -22,7 +22,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Event, Outcome
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
-from a2a_handoff.feed import Feed
+from a2a_handoff.feed import LOG_TOPIC, Feed
 from a2a_handoff.ports import (
     Change,
     Clock,
@@ -39,9 +39,6 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
-
-#: Wakes those who follow the whole log.
-LOG_TOPIC = "log"
 
 #: Wakes whoever claims work: some is due sooner than it would look again by itself.
 WORK_TOPIC = "work"

@@ -330,7 +330,7 @@ class Store(Protocol):
 
 
 class Listener(Protocol):
-    """One waiter of one topic. A publish between two waits is not missed."""
+    """One waiter of its topics. A publish between two waits is not missed."""
 
     async def wait(self, *, timeout_s: float) -> bool:
         """Wait for a publish since the last wait. False after ``timeout_s`` seconds."""
@@ -344,8 +344,8 @@ class Notifier(Protocol):
         """Wake everybody who listens to ``topic``. Never blocks, never fails."""
         ...
 
-    def listen(self, topic: str) -> AbstractContextManager[Listener]:
-        """Listen from now until the context ends."""
+    def listen(self, *topics: str) -> AbstractContextManager[Listener]:
+        """Listen to all of ``topics`` from now until the context ends."""
         ...
 
 

@@ -87,6 +87,7 @@ class Registry:
         self._roster = Roster(self._view)
         self._vitals: dict[tuple[str, str], Vitals] = {}
         self._changing = asyncio.Lock()
+        self._loaded_at = clock.monotonic()
         self._chores: list[asyncio.Task[None]] = []
 
     # --- life ------------------------------------------------------------------------------------
@@ -320,6 +321,25 @@ class Registry:
         self._vitals_of(tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
         if was_absent and not absence(self._view(agent)):
             self._notifier.publish(ARRIVALS_TOPIC)
+
+    def called(self, principal: Principal, agent_id: str) -> None:
+        """A caller acts as an agent: a sign of life, if it is that agent.
+
+        An open broker takes its word, but for agents that have an address: that they answer there is
+        another question.
+        """
+        agent = self.get(principal.tenant, agent_id)
+        if agent is None:
+            return
+        if fold(principal.name) == fold(agent.agent_id) if principal.authenticated else not agent.interfaces:
+            self.heard_from(agent.tenant, agent.agent_id)
+
+    def silent_s(self, tenant: str, agent_id: str) -> float:
+        """For how many seconds nothing was heard of an agent, as far as this process can know."""
+        now = self._clock.monotonic()
+        vitals = self._vitals.get((tenant, agent_id))
+        heard_at = None if vitals is None else vitals.heard_at(now)
+        return now - (self._loaded_at if heard_at is None else heard_at)
 
     def heard_within(self, tenant: str, agent_id: str, seconds: float = HEARD_WINDOW_S) -> bool:
         """Whether an agent holds a channel open or was heard from at most ``seconds`` ago."""

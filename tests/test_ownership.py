@@ -66,8 +66,8 @@ def test_a_chain_is_there_for_those_who_take_part_in_it(house: Broker) -> None:
 
 def test_nobody_reads_the_inbox_of_another(house: Broker) -> None:
     service = house.app.broker
-    assert len(house.loop.run(service.inbox(_who("editor"), ""))) == 1
-    assert len(house.loop.run(service.inbox(_who("boss", "supervisor"), "editor"))) == 1
+    assert len(house.loop.run(service.inbox.pending(_who("editor"), ""))) == 1
+    assert len(house.loop.run(service.inbox.pending(_who("boss", "supervisor"), "editor"))) == 1
     with pytest.raises(HandoffError) as caught:
-        house.loop.run(service.inbox(_who("stranger"), "editor"))
-    assert caught.value.code is Code.FORBIDDEN
+        house.loop.run(service.inbox.pending(_who("stranger"), "editor"))
+    assert caught.value.code is Code.AGENT_NOT_FOUND

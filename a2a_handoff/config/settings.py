@@ -144,6 +144,9 @@ class Settings(BaseModel):
     presence: float = _seconds(
         20, "How long a pull agent counts as present after it was heard from.", ge=1, le=3_600
     )
+    broadcast_keep: float = _seconds(
+        _DAY_S, "How long a broadcast is kept for agents that come later.", ge=1, le=_WEEK_S
+    )
     max_hops: int = _setting(
         MAX_HOPS_CAP, "How many handoffs in a row one chain may have.", ge=1, le=MAX_HOPS_CAP
     )
@@ -260,6 +263,7 @@ class Settings(BaseModel):
             pull_ack_wait_s=self.pull_ack_wait,
             wait_for_agent_s=self.wait_for_agent,
             cancel_wait_s=self.cancel_wait,
+            lease_s=self.lease,
             lost_after_s=self.lost_after,
             reconcile_every_s=self.reconcile_every,
             max_hops=self.max_hops,

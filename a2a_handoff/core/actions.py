@@ -54,8 +54,8 @@ def actions_for(event: Event, handoff: Handoff) -> tuple[Action, ...]:
             known = bool(h.attempts[-1].remote.task_id)
             due_at = at if known else at + h.policy.reconcile_every_s
             return (Schedule(kind=WorkKind.RECONCILE, due_at=due_at, attempt=attempt),)
-        case ev.HandoffAcknowledged(at=at, attempt=attempt):
-            return _acknowledged(h, at, attempt)
+        case ev.HandoffAcknowledged(at=at, attempt=attempt, lease_s=lease_s):
+            return _acknowledged(h, at, attempt, h.policy.lease_s if lease_s is None else lease_s)
         case ev.RemoteLearnt(at=at, attempt=attempt) if h.cancel_requested and not h.children:
             return (Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=attempt),)
         case ev.ReplyReceived(at=at, message_id=message_id):
@@ -102,13 +102,13 @@ def _offered(event: ev.HandoffOffered) -> tuple[Action, ...]:
             return (settled,)
 
 
-def _acknowledged(h: Handoff, at: float, number: int) -> tuple[Action, ...]:
+def _acknowledged(h: Handoff, at: float, number: int, lease_s: float) -> tuple[Action, ...]:
     attempt = h.attempts[-1]
     out: list[Action] = []
     if attempt.readiness in _FETCHED:
         out.append(Drop(kinds=frozenset({WorkKind.OFFER_LAPSE, WorkKind.WAIT_OVER})))
     if attempt.readiness is Readiness.PULL:
-        out.append(Schedule(kind=WorkKind.LEASE, due_at=at + h.policy.lease_s, attempt=number))
+        out.append(Schedule(kind=WorkKind.LEASE, due_at=at + lease_s, attempt=number))
     if h.cancel_requested and h.children == ():
         out.append(Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=number))
     return tuple(out)

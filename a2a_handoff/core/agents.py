@@ -117,6 +117,7 @@ class Agent:
     token_budget: int | None = None
     max_concurrency: int | None = None
     lease_s: float = 1800.0
+    broadcasts: bool = True
     card: bytes = b""
     card_url: str = ""
     card_problem: str = ""
@@ -174,6 +175,7 @@ class Registration:
     max_concurrency: int | None = None
     token_budget: int | None = None
     lease_s: float | None = None
+    broadcasts: bool | None = None
     card: bytes = b""
     card_url: str = ""
     metadata: bytes = b"{}"

@@ -46,6 +46,7 @@ class Code(StrEnum):
     NOT_THE_HOLDER = "not_the_holder"
     HANDOFF_ENDED = "handoff_ended"
     WRONG_STATE = "wrong_state"
+    PRECONDITION_FAILED = "precondition_failed"
     SNAPSHOT_CONFLICT = "snapshot_conflict"
     # Agents
     AGENT_NOT_FOUND = "agent_not_found"
@@ -263,6 +264,13 @@ ERRORS: Mapping[Code, ErrorRow] = MappingProxyType(
             "FAILED_PRECONDITION",
             "The handoff is in a state that does not allow this.",
             "Read its state, then choose another action.",
+        ),
+        Code.PRECONDITION_FAILED: _row(
+            -32062,
+            412,
+            "ABORTED",
+            "The handoff has changed since it was read.",
+            "Read it again, then choose anew.",
         ),
         Code.SNAPSHOT_CONFLICT: _row(
             -32602,

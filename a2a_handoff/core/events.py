@@ -206,13 +206,18 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
-    """The target is ready. ``attempt`` 0 means the current one (the caller is known to hold it)."""
+    """The target is ready. ``attempt`` 0 means the current one (the caller is known to hold it).
+
+    ``instance_id`` says which process of the agent has it, ``lease_s`` for how long it may be silent.
+    """
 
     agent_id: str
     attempt: int = 0
     remote: Remote = msgspec.field(default_factory=Remote)
     context_score: float | None = None
     synthetic_span: bool = True
+    instance_id: str = ""
+    lease_s: float | None = None
 
 
 class Decline(msgspec.Struct, frozen=True, kw_only=True):
@@ -502,6 +507,8 @@ class HandoffAcknowledged(msgspec.Struct, frozen=True, kw_only=True):
     remote: Remote = msgspec.field(default_factory=Remote)
     context_score: float | None = None
     synthetic_span: bool = True
+    instance_id: str = ""
+    lease_s: float | None = None
 
 
 class RemoteLearnt(msgspec.Struct, frozen=True, kw_only=True):

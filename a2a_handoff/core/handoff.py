@@ -31,7 +31,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One offer to one agent. ``outcome`` is ``None`` while it is the current one, or holds.
 
-    ``rescinded``: its end is told to the agent.
+    ``rescinded``: its end is told to the agent. ``instance_id`` is which process of the agent accepted it.
     ``retries`` and ``synthetic_span`` are there for the spans, which end later than these are known.
     """
 
@@ -51,6 +51,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     retries: tuple[Retry, ...] = ()
     synthetic_span: bool = False
     rescinded: bool = False
+    instance_id: str = ""
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +216,13 @@ def _apply(h: Handoff, event: ev.Event) -> Handoff:
         case ev.DeliveryUncertain():
             return replace(h, uncertain=True)
         case ev.HandoffAcknowledged(at=at, agent_id=agent_id, remote=remote, context_score=score):
-            taken = _attempt(h, acked_at=at, remote=remote, synthetic_span=event.synthetic_span)
+            taken = _attempt(
+                h,
+                acked_at=at,
+                remote=remote,
+                synthetic_span=event.synthetic_span,
+                instance_id=event.instance_id,
+            )
             return replace(
                 taken,
                 state=State.ACKNOWLEDGED,
@@ -300,6 +307,7 @@ def _attempt(
     retry: Retry | None = None,
     synthetic_span: bool = False,
     rescinded: bool = False,
+    instance_id: str = "",
 ) -> Handoff:
     last = h.attempts[-1]
     changed = replace(
@@ -313,6 +321,7 @@ def _attempt(
         retries=last.retries if retry is None else (*last.retries, retry),
         synthetic_span=last.synthetic_span or synthetic_span,
         rescinded=last.rescinded or rescinded,
+        instance_id=last.instance_id or instance_id,
     )
     return replace(h, attempts=(*h.attempts[:-1], changed))
 

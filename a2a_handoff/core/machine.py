@@ -429,7 +429,13 @@ def _acknowledge(h: Handoff, c: ev.Acknowledge, now: float) -> tuple[Event, ...]
                 remote=c.remote,
                 context_score=c.context_score,
                 synthetic_span=c.synthetic_span,
+                instance_id=c.instance_id,
+                lease_s=c.lease_s,
             ),
+        )
+    if c.instance_id and attempt.instance_id and c.instance_id != attempt.instance_id:
+        raise HandoffError(
+            Code.STALE_ATTEMPT, f"Instance {attempt.instance_id} of {attempt.agent_id} accepted it first."
         )
     return _learn(attempt, c.remote, now)
 

@@ -141,9 +141,14 @@ class Vitals:
 
     # --- how it stands ---------------------------------------------------------------------------
 
+    def heard_at(self, now: float) -> float | None:
+        """When it was last heard from: now, if it has a channel open; ``None`` if never."""
+        return now if self._channels > 0 else self._heard_at
+
     def heard_within(self, now: float, seconds: float) -> bool:
         """Whether it has a channel open, or was heard from at most ``seconds`` ago."""
-        return self._channels > 0 or (self._heard_at is not None and now - self._heard_at <= seconds)
+        heard_at = self.heard_at(now)
+        return heard_at is not None and now - heard_at <= seconds
 
     def view(self, agent: Agent, now: float) -> AgentView:
         """The agent at this moment. The same object as long as nothing changed and no time ran out."""

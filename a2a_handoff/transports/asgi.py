@@ -126,7 +126,7 @@ async def stream(
         }
     )
     writing = asyncio.ensure_future(_write(send, events))
-    gone = asyncio.ensure_future(_disconnected(receive))
+    gone = asyncio.ensure_future(disconnected(receive))
     try:
         await asyncio.wait((writing, gone), return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
@@ -154,7 +154,7 @@ def departure(receive: Receive) -> Callable[[], Awaitable[bool]]:
     async def gone() -> bool:
         try:
             async with asyncio.timeout(0.001):
-                await _disconnected(receive)
+                await disconnected(receive)
         except TimeoutError:
             return False
         return True
@@ -162,6 +162,7 @@ def departure(receive: Receive) -> Callable[[], Awaitable[bool]]:
     return gone
 
 
-async def _disconnected(receive: Receive) -> None:
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has gone. Whatever else it sends is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -18,6 +18,8 @@ from a2a_handoff import __version__
 from a2a_handoff.wire.native import Problem
 
 _REF = "#/components/schemas/{model}"
+_EMPTY = (204, 304)
+_SUCCESSES = {204: "Done; there is nothing to show.", 304: "It is as the caller knows it."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,17 @@ class Parameter:
     name: str
     meaning: str
     where: Literal["query", "path", "header"] = "query"
-    kind: Literal["string", "integer"] = "string"
+    kind: Literal["string", "integer", "number"] = "string"
     required: bool = False
     most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One row of the route table. ``status`` are the successes, ``errors`` those beside 400, 413 and 422."""
+    """One row of the route table. ``status`` are the successes, ``errors`` those beside 400, 413 and 422.
+
+    ``answer`` of several models is one of them. ``headers`` are those of an answer, with their meaning.
+    """
 
     method: str
     path: str
@@ -43,15 +48,24 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     body: type[BaseModel] | None = None
     body_required: bool = True
-    answer: type[BaseModel] | None = None
+    answer: type[BaseModel] | tuple[type[BaseModel], ...] | None = None
+    media_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
     status: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
+
+    @property
+    def answers(self) -> tuple[type[BaseModel], ...]:
+        """The models of which an answer is one."""
+        if self.answer is None:
+            return ()
+        return self.answer if isinstance(self.answer, tuple) else (self.answer,)
 
 
 def document(operations: Sequence[Operation]) -> bytes:
     """The document as JSON."""
     bodies = {op.body for op in operations if op.body}
-    answers = {op.answer for op in operations if op.answer} | {Problem}
+    answers = {model for op in operations for model in op.answers} | {Problem}
     refs, schema = models_json_schema(
         [
             *((model, "validation") for model in sorted(bodies, key=_name)),
@@ -99,7 +113,7 @@ def _operation(op: Operation, refs: Any) -> dict[str, Any]:
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": parameter.kind}
-    if parameter.kind == "integer":
+    if parameter.kind != "string":
         schema |= {"minimum": 0}
         if parameter.most is not None:
             schema |= {"maximum": parameter.most}
@@ -115,9 +129,13 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _responses(op: Operation, refs: Any) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status in op.status:
-        answer: dict[str, Any] = {"description": "Done."}
-        if op.answer is not None:
-            answer["content"] = {"application/json": {"schema": refs[op.answer, "serialization"]}}
+        answer: dict[str, Any] = {"description": _SUCCESSES.get(status, "Done.")}
+        if op.headers:
+            answer["headers"] = {
+                name: {"description": meaning, "schema": {"type": "string"}} for name, meaning in op.headers
+            }
+        if status not in _EMPTY and (content := _content(op, refs)):
+            answer["content"] = {op.media_type: content}
         responses[str(status)] = answer
     problem = {
         "description": "Refused; nothing was changed.",
@@ -126,3 +144,10 @@ def _responses(op: Operation, refs: Any) -> dict[str, Any]:
     for status in (400, *op.errors, *((413, 422) if op.body else ())):
         responses[str(status)] = problem
     return responses
+
+
+def _content(op: Operation, refs: Any) -> dict[str, Any]:
+    if not op.answers:
+        return {"schema": {"type": "string"}} if op.media_type.startswith("text/") else {}
+    schemas = [refs[model, "serialization"] for model in op.answers]
+    return {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}

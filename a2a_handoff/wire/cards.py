@@ -146,6 +146,7 @@ def agent_of(
         token_budget=said.token_budget or facts.token_budget,
         max_concurrency=said.max_concurrency or facts.max_concurrency,
         lease_s=said.lease_s or facts.lease_s or lease_s,
+        broadcasts=said.broadcasts is not False,
         card=said.card,
         card_url=found_at,
         card_problem=facts.problem,

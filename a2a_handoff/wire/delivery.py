@@ -91,6 +91,13 @@ def _package_json(
     return write_context(event.package, stamp, fitted.context)
 
 
+def package_json(
+    event: ev.HandoffRequested, h: Handoff, attempt: Attempt, agent: Agent, count: Count
+) -> bytes:
+    """The context package as this target gets it, for one that fetches it."""
+    return _package_json(event, h, attempt, fitted_context(event, agent, count))
+
+
 def snapshot_json(event: ev.HandoffRequested) -> bytes:
     """The immutable snapshot of one hop: the context as it was requested, and the whole transcript."""
     context = write_context(event.package, Stamp(handoff_id=event.handoff_id))

@@ -326,6 +326,11 @@ class ActionIn(Inbound):
     attempt: int = Field(
         default=0, ge=0, description="The attempt it belongs to; 0 is the caller's current one."
     )
+    instance_id: str = Field(
+        default="",
+        max_length=200,
+        description="For accept: which process of the agent; of several the first has it.",
+    )
     reason: str = Field(
         default="", max_length=2_000, description="Why; for decline, fail, release and cancel."
     )

@@ -59,6 +59,7 @@ class AgentOut(Outbound):
     in_flight: int = 0
     max_concurrency: int | None = None
     lease_s: float = 0.0
+    broadcasts: bool = Field(default=True, description="Whether it hears what its workspace is told.")
     response_s: float | None = Field(default=None, description="Smoothed time to ACK; null before the first.")
     success_rate: float = Field(default=1.0, description="Completed / (completed + failed).")
     received: int = 0
@@ -86,6 +87,7 @@ class AttemptOut(Outbound):
     number: int = Field(description="From 1 within the handoff.")
     agent_id: str
     offer_id: str = ""
+    instance_id: str = Field(default="", description="Which process of the agent accepted it, if it said.")
     readiness: str = ""
     role: str = "agent"
     deliveries: int = 1
@@ -177,10 +179,53 @@ class HandoffOut(Outbound):
     synthesized: bool = Field(default=False, description="The message came without a context.")
     warnings: list[str] = []
     message: RawObject | None = Field(default=None, description="The task's message (A2A 1.0).")
-    context: RawObject | None = Field(default=None, description="The context as the target gets it.")
+    context: RawObject | None = Field(
+        default=None,
+        description="The context as it was sent; in an inbox and after accept as it is delivered.",
+    )
     result: RawJson | None = Field(default=None, description="The text or the data of the result.")
     artifacts: list[RawObject] = []
     status_message: RawObject | None = Field(default=None, description="What the target said last (A2A 1.0).")
+
+
+class BroadcastOut(Outbound):
+    """A message to every agent of a workspace."""
+
+    broadcast_id: str
+    channel: str
+    message: str
+    data: RawObject | None = None
+    source_agent: str = Field(default="", description="Who said it; empty if nobody said.")
+    workspace: str
+    created_at: str
+    expires_at: str = Field(description="Until when it is kept for agents that come later.")
+
+
+class BroadcastPage(Outbound):
+    """``GET /api/broadcasts``, oldest first."""
+
+    broadcasts: list[BroadcastOut]
+    next_cursor: str = Field(description="Pass as after, also if there was nothing.")
+    resync: bool = Field(
+        default=False, description="The cursor meant nothing here: this starts from the beginning."
+    )
+
+
+class NewsOut(Outbound):
+    """A watch that came back with broadcasts and no offer."""
+
+    broadcasts: list[BroadcastOut] = Field(default=[], description="What the workspace was told.")
+    cursor: str = Field(description="Pass as after; also in the header A2A-Handoff-Cursor.")
+    resync: bool = Field(
+        default=False, description="The cursor meant nothing here: everything is shown again."
+    )
+
+
+class OfferOut(HandoffOut, NewsOut):
+    """A watch that came back with an offered handoff, its context as the target gets it."""
+
+    attempt: int = Field(description="Names this offer in accept and in all that follows.")
+    offer_id: str = Field(description="The same when the offer is announced again.")
 
 
 class HandoffPage(Outbound):

@@ -20,7 +20,7 @@ from a2a_handoff.core.agents import AgentView
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import Candidate, HandoffRequested, PassedOver, Resolution, State
 from a2a_handoff.core.handoff import Attempt, Handoff
-from a2a_handoff.ports import Chain, Recorded
+from a2a_handoff.ports import Broadcast, Chain, Recorded
 from a2a_handoff.wire.fields import write_instant
 from a2a_handoff.wire.native import outbound as out
 from a2a_handoff.wire.native.raw import raw
@@ -73,6 +73,7 @@ def agent_out(view: AgentView) -> out.AgentOut:
         in_flight=view.in_flight,
         max_concurrency=agent.max_concurrency,
         lease_s=agent.lease_s,
+        broadcasts=agent.broadcasts,
         response_s=view.response_s,
         success_rate=view.success_rate,
         received=view.received,
@@ -94,25 +95,27 @@ def handoff_out(
     tokenizer: str = "",
     status_message: bytes = b"",
     artifacts: Sequence[bytes] = (),
+    package: bytes = b"",
 ) -> out.HandoffOut:
     """A handoff. With the event that requested it, its message and context are shown as well.
 
     ``artifacts`` are whole ones (chunks joined), ``status_message`` is what the target said last.
+    ``package`` is the context as the target gets it, shown in place of the one that was stored.
     """
     h = handoff
     attempt = h.attempt
     shown: dict[str, Any] = {}
     if requested is not None:
-        package = requested.package
+        stored = requested.package
         shown = {
-            "task": package.context.user_intent,
-            "context_ref": package.context.context_ref,
-            "tokens": package.tokens,
+            "task": stored.context.user_intent,
+            "context_ref": stored.context.context_ref,
+            "tokens": stored.tokens,
             "tokenizer": tokenizer,
-            "synthesized": package.synthesized,
-            "warnings": list(package.warnings),
+            "synthesized": stored.synthesized,
+            "warnings": list(stored.warnings),
             "message": Raw(requested.message),
-            "context": _json(package.context),
+            "context": Raw(package) if package else _json(stored.context),
         }
     return out.HandoffOut(
         handoff_id=h.id,
@@ -152,6 +155,34 @@ def handoff_out(
         artifacts=[Raw(artifact) for artifact in artifacts],
         status_message=Raw(status_message) if status_message else None,
         **shown,
+    )
+
+
+def offer_out(shown: out.HandoffOut, handoff: Handoff, news: out.NewsOut) -> out.OfferOut:
+    """An offer, and what came along with it."""
+    attempt = handoff.attempts[-1]
+    fields = {name: getattr(shown, name) for name in out.HandoffOut.model_fields}
+    fields |= {name: getattr(news, name) for name in out.NewsOut.model_fields}
+    return out.OfferOut(**fields, attempt=attempt.number, offer_id=attempt.offer_id)
+
+
+def news_out(broadcasts: Iterable[Broadcast], *, cursor: str, resync: bool) -> out.NewsOut:
+    """What a watch came back with beside an offer."""
+    return out.NewsOut(broadcasts=[broadcast_out(b) for b in broadcasts], cursor=cursor, resync=resync)
+
+
+def broadcast_out(broadcast: Broadcast) -> out.BroadcastOut:
+    """A broadcast."""
+    b = broadcast
+    return out.BroadcastOut(
+        broadcast_id=b.id,
+        channel=b.channel,
+        message=b.message,
+        data=Raw(b.data) if b.data else None,
+        source_agent=b.sender,
+        workspace=b.workspace,
+        created_at=_when(b.at) or "",
+        expires_at=_when(b.expires_at) or "",
     )
 
 
@@ -247,6 +278,7 @@ def _attempt(attempt: Attempt) -> out.AttemptOut:
         number=attempt.number,
         agent_id=attempt.agent_id,
         offer_id=attempt.offer_id,
+        instance_id=attempt.instance_id,
         readiness=attempt.readiness.value,
         role=attempt.role.value,
         deliveries=attempt.deliveries,

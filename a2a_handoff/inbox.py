@@ -1,0 +1,206 @@
+"""The inboxes of agents that fetch their work: editors, browser extensions, people.
+
+Duty: what an agent was offered and has not accepted, in the order in which it is to be done; waiting for
+the next offer, and for broadcasts.
+Rules: an inbox is read from the store, so nothing is lost: an offer stays until it is accepted, declined or
+withdrawn, whatever becomes of the connection that it was shown on. Waiting costs nothing until a wake-up
+comes. Of several that wait for one agent, one is shown an offer first, the others if it was not accepted
+within ``HOLD_S``; the first ``accept`` has it.
+A cursor says what was shown: with it only other offers come, or the same one when it is announced again.
+Not here: accepting (``broker``), the order (``core.inbox``), who is offered what (``core.matching``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+from msgspec.structs import replace
+
+from a2a_handoff.broadcasts import Broadcasts, broadcast_topic
+from a2a_handoff.core.agents import Agent, Readiness
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import State
+from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.core.inbox import in_order
+from a2a_handoff.ledger import inbox_topic
+from a2a_handoff.ports import Broadcast, Clock, HandoffQuery, Notifier, Principal, Store
+from a2a_handoff.registry import Registry, speaks_for_itself
+from a2a_handoff.wire.cursor import Cursor, mark, read_cursor, written
+
+#: Seconds that an offer is left to whoever was shown it first.
+HOLD_S = 2.0
+#: A cursor remembers so many offers; what was shown before and is still there is shown again.
+SHOWN_MAX = 64
+
+_FETCHED = (Readiness.PULL, Readiness.PERSON)
+_OFFERED = frozenset({State.OFFERED, State.ESCALATED})
+_PAGE = 500
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watch came back with; ``offer`` is ``None`` and ``broadcasts`` empty if with nothing.
+
+    ``cursor`` is where to go on from. ``resync``: the cursor that was given means nothing here, so
+    everything is shown again.
+    """
+
+    cursor: str
+    offer: Handoff | None = None
+    broadcasts: tuple[Broadcast, ...] = ()
+    resync: bool = False
+
+
+class _Place:
+    """One that waits. ``left`` are offers that are left to another one of the same agent, and until when."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left: dict[int, float] = {}
+
+    def leaves(self, offer: int, now: float) -> bool:
+        """Whether an offer is left to another one."""
+        return self.left.get(offer, now) > now
+
+
+class Inbox:
+    """The inboxes of all agents."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        broadcasts: Broadcasts,
+        notifier: Notifier,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._broadcasts = broadcasts
+        self._notifier = notifier
+        self._clock = clock
+        self._places: dict[str, set[_Place]] = {}
+        self.closing = False
+        """Set at the start of a graceful stop: who waits is let go with nothing."""
+
+    async def pending(self, principal: Principal, agent_id: str) -> list[Handoff]:
+        """What an agent was offered and has not accepted, most urgent first; nothing for an unknown one.
+
+        Without a name the caller's own. To look is a sign of life. Raises ``HandoffError``
+        (``agent_not_found``) for the inbox of another.
+        """
+        agent = self._registry.get(principal.tenant, agent_id or principal.name)
+        if agent is None:
+            return []
+        self._check_owner(principal, agent)
+        self._registry.called(principal, agent.agent_id)
+        return await self._offers(agent, fetched=False)
+
+    async def watch(
+        self,
+        principal: Principal,
+        agent_id: str,
+        *,
+        timeout_s: float,
+        after: str = "",
+        broadcasts: bool = False,
+    ) -> Found:
+        """The most urgent offer that was not shown, at once or as soon as one comes.
+
+        Comes back with nothing after ``timeout_s`` seconds, or when the broker stops. The agent is present
+        as long as it waits. ``broadcasts``: come back for them too. A cursor that means nothing here is
+        answered at once. Raises ``HandoffError``: ``agent_not_found``, ``invalid_params``.
+        """
+        agent = self._registry.get(principal.tenant, agent_id or principal.name)
+        if agent is None:
+            raise HandoffError(
+                Code.AGENT_NOT_FOUND,
+                f"There is no agent {agent_id[:64]!r}: register it first (POST /api/agents).",
+            )
+        self._check_owner(principal, agent)
+        start = Cursor(epoch=self._broadcasts.epoch, owner=mark(agent.tenant, agent.agent_id))
+        given = read_cursor(after) if after else start
+        resync = (given.epoch, given.owner) != (start.epoch, start.owner)
+        cursor = start if resync else given
+        topics = [inbox_topic(agent.tenant, agent.agent_id)]
+        if broadcasts:
+            topics.append(broadcast_topic(agent.tenant, agent.workspace))
+        ends_at = self._clock.monotonic() + timeout_s
+        with ExitStack() as held:
+            if agent.readiness in _FETCHED:
+                held.enter_context(self._registry.connected(agent.tenant, agent.agent_id))
+            listener = held.enter_context(self._notifier.listen(*topics))
+            place = held.enter_context(self._wait_at(topics[0]))
+            while True:
+                found = await self._look(agent, cursor, place, topics[0], broadcasts=broadcasts)
+                if found.offer is not None or found.broadcasts or found.resync or resync:
+                    return replace(found, resync=found.resync or resync)
+                now = self._clock.monotonic()
+                if now >= ends_at or self.closing:
+                    return Found(cursor=after or written(start))
+                again_at = min((until for until in place.left.values() if until > now), default=ends_at)
+                await listener.wait(timeout_s=min(again_at, ends_at) - now)
+
+    def _check_owner(self, principal: Principal, agent: Agent) -> None:
+        if not speaks_for_itself(principal, agent.agent_id):
+            raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent.agent_id[:64]!r} of yours.")
+
+    @contextmanager
+    def _wait_at(self, topic: str) -> Generator[_Place]:
+        place = _Place()
+        places = self._places.setdefault(topic, set())
+        places.add(place)
+        try:
+            yield place
+        finally:
+            places.discard(place)
+            if not places:
+                del self._places[topic]
+
+    async def _look(
+        self, agent: Agent, cursor: Cursor, place: _Place, topic: str, *, broadcasts: bool
+    ) -> Found:
+        """What there is now beyond the cursor and beyond what is left to others."""
+        heard: tuple[Broadcast, ...] = ()
+        position, beyond = cursor.position, False
+        if broadcasts:
+            heard, position, beyond = await self._broadcasts.since(agent, position)
+        there = {_mark_of(offer): offer for offer in await self._offers(agent)}
+        now = self._clock.monotonic()
+        best = next((m for m in there if m not in cursor.shown and not place.leaves(m, now)), None)
+        shown = tuple(m for m in cursor.shown if m in there)
+        if best is not None:
+            shown = (*shown, best)[-SHOWN_MAX:]
+            for other in self._places[topic] - {place}:
+                other.left[best] = now + HOLD_S
+        after = replace(cursor, position=position, shown=shown)
+        return Found(
+            cursor=written(after),
+            offer=None if best is None else there[best],
+            broadcasts=heard,
+            resync=beyond,
+        )
+
+    async def _offers(self, agent: Agent, *, fetched: bool = True) -> list[Handoff]:
+        """The open offers of an agent, most urgent first. ``fetched``: without those that are sent to it."""
+        query = HandoffQuery(tenant=agent.tenant, holder=agent.agent_id, states=_OFFERED, limit=_PAGE)
+        found: list[Handoff] = []
+        while True:
+            page = await self._store.list_handoffs(query)
+            found += [h for h in page.handoffs if not fetched or _open_attempt(h).readiness in _FETCHED]
+            if page.next is None:
+                return in_order(found)
+            query = replace(query, before=page.next)
+
+
+def _open_attempt(handoff: Handoff) -> Attempt:
+    return handoff.attempts[-1]  # who is offered a handoff has an attempt
+
+
+def _mark_of(handoff: Handoff) -> int:
+    """Stands for one announcement of an offer: a repeated one is shown again."""
+    attempt = _open_attempt(handoff)
+    return mark(attempt.offer_id, str(attempt.deliveries))

@@ -1,0 +1,138 @@
+"""The part of the native REST surface that waits and streams: inboxes, broadcasts, the log as it grows.
+
+Rules: who waits holds nothing but a connection. A caller that goes away is noticed at once and loses
+nothing: what it was shown is shown again, what it read it can read on from.
+Sources: WHATWG HTML section 9.2 (server-sent events), CloudEvents 1.0.
+Not here: order, waiting, who may see what (``inbox``, ``broadcasts``, ``journal``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.config import Settings
+from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.inbox import Found
+from a2a_handoff.ports import Principal
+from a2a_handoff.transports.asgi import disconnected
+from a2a_handoff.transports.native import Done, EventStream, body_of, given, number, seconds, words
+from a2a_handoff.transports.rest import PAGE_MAX, RestSurface
+from a2a_handoff.wire import native
+from a2a_handoff.wire.native import views
+
+WATCH_MAX_S = 300.0
+WATCH_S = 30.0
+POSITION_MAX = 2**53
+
+#: The cursor of a watch, on every answer of one, and whether the one that was given meant nothing.
+CURSOR = "A2A-Handoff-Cursor"
+RESYNC = "A2A-Handoff-Resync"
+
+_BROADCASTS = "broadcasts"
+
+
+class LiveSurface:
+    """Answers what of ``/api`` waits or streams."""
+
+    def __init__(self, broker: HandoffBroker, rest: RestSurface, *, settings: Settings) -> None:
+        self._broker = broker
+        self._rest = rest
+        self._settings = settings
+
+    # --- inboxes ---------------------------------------------------------------------------------
+
+    async def pending_handoffs(self, request: Request, principal: Principal) -> Done:
+        """What an agent was offered and has not accepted, the most urgent first."""
+        inbox = await self._broker.inbox.pending(principal, given(request, "target"))
+        found = [await self._rest.out(handoff, to_holder=True) for handoff in inbox[:PAGE_MAX]]
+        return Done(body=native.HandoffPage(handoffs=found, next_cursor=None, total=len(inbox)))
+
+    async def watch(self, request: Request, principal: Principal) -> Done:
+        """The next offer, as soon as there is one."""
+        query = request.query_params
+        include = words(query.get("include", ""), "include", frozenset({_BROADCASTS}))
+        watching = asyncio.ensure_future(
+            self._broker.inbox.watch(
+                principal,
+                given(request, "agent"),
+                timeout_s=seconds(query.get("timeout", f"{WATCH_S}"), "timeout", WATCH_MAX_S),
+                after=query.get("after", ""),
+                broadcasts=_BROADCASTS in include,
+            )
+        )
+        gone = asyncio.ensure_future(disconnected(request.receive))
+        try:
+            await asyncio.wait((watching, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not watching.done():
+                raise ClientDisconnect
+            return await self._found(watching.result())
+        finally:
+            watching.cancel()
+            gone.cancel()
+            await asyncio.gather(watching, gone, return_exceptions=True)
+
+    async def _found(self, found: Found) -> Done:
+        headers = {CURSOR: found.cursor} | ({RESYNC: "true"} if found.resync else {})
+        if found.offer is None and not found.broadcasts:
+            return Done(status=204, headers=headers)
+        news = views.news_out(found.broadcasts, cursor=found.cursor, resync=found.resync)
+        body = news if found.offer is None else await self._offer(found.offer, news)
+        return Done(body=body, headers=headers)
+
+    async def _offer(self, offer: Handoff, news: native.NewsOut) -> native.OfferOut:
+        return views.offer_out(await self._rest.out(offer, to_holder=True), offer, news)
+
+    # --- broadcasts ------------------------------------------------------------------------------
+
+    async def broadcast(self, request: Request, principal: Principal) -> Done:
+        """Tell every agent of a workspace."""
+        body = native.decode(native.BroadcastIn, await body_of(request, self._settings.max_body))
+        stored = await self._broker.broadcasts.send(
+            principal,
+            channel=body.channel,
+            message=body.message,
+            data=bytes(body.data or b""),
+            sender=body.source_agent,
+            workspace=body.workspace,
+        )
+        return Done(body=views.broadcast_out(stored), status=201)
+
+    async def list_broadcasts(self, request: Request, principal: Principal) -> Done:
+        """What a workspace was told, or what of it an agent hears."""
+        query = request.query_params
+        heard = await self._broker.broadcasts.read(
+            principal,
+            agent_id=query.get("agent", ""),
+            workspace=query.get("workspace", ""),
+            after=query.get("after", ""),
+        )
+        found = [views.broadcast_out(broadcast) for broadcast in heard.broadcasts]
+        return Done(
+            body=native.BroadcastPage(broadcasts=found, next_cursor=heard.cursor, resync=heard.resync)
+        )
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    async def events(self, request: Request, principal: Principal) -> Response:
+        """The log as it grows: from an event on, else from now on."""
+        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        known = number(last, "after", POSITION_MAX) if last else None
+        start, resync = await self._broker.tail_from(known)
+        return EventStream(self._tail(principal, start, resync=resync))
+
+    async def _tail(self, principal: Principal, start: int, *, resync: bool) -> AsyncGenerator[bytes | None]:
+        yield b'event: resync\nid: %d\ndata: {"position":%d}\n\n' % (start, start) if resync else None
+        tail = self._broker.tail(principal, start, quiet_s=self._settings.keepalive)
+        async with aclosing(tail) as log:
+            async for recorded in log:
+                if recorded is None:
+                    yield None
+                    continue
+                event = native.encode(views.event_out(recorded))
+                yield b"id: %d\ndata: %b\n\n" % (recorded.position, event)

@@ -1,0 +1,62 @@
+"""Cursors of an inbox and of broadcasts: what a reader was shown, opaque to it.
+
+Duty: from a cursor to the text that a caller keeps, and back.
+Rules: a cursor says for whom it was made and by which store (``epoch``); whether it still means anything
+is for its maker to judge. What cannot be read is refused at its field.
+Not here: cursors of listings (``native.views``).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import blake2b
+from typing import Annotated
+
+import msgspec
+
+from a2a_handoff.core.errors import Code, HandoffError, Violation
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_TEXT_MAX = 2_000
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """``owner`` is for whom it was made, ``position`` up to where broadcasts were read.
+
+    ``shown`` are offers (see ``mark``), the newest last.
+    """
+
+    epoch: _Count
+    owner: _Count
+    position: _Count = 0
+    shown: tuple[_Count, ...] = ()
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Cursor)
+
+
+def mark(*names: str) -> int:
+    """48 bits that stand for these names, in every process alike."""
+    return int.from_bytes(blake2b("\0".join(names).encode(), digest_size=6).digest())
+
+
+def written(cursor: Cursor) -> str:
+    """The text of a cursor: URL-safe base64 without padding (RFC 4648 section 5)."""
+    return base64.urlsafe_b64encode(_encoder.encode(cursor)).rstrip(b"=").decode()
+
+
+def read_cursor(text: str) -> Cursor:
+    """What ``written`` wrote. Raises ``HandoffError`` (``invalid_params``) for anything else."""
+    try:
+        if len(text) > _TEXT_MAX:
+            raise ValueError(text[:1])
+        body = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return _decoder.decode(body)
+    except (ValueError, binascii.Error, msgspec.DecodeError):
+        raise HandoffError(
+            Code.INVALID_PARAMS,
+            "That is no cursor that an answer gave. Start again without one.",
+            violations=(Violation("after", "is not a cursor that an answer gave"),),
+        ) from None

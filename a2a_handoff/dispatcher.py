@@ -22,7 +22,7 @@ from a2a_handoff.core.agents import Agent, Readiness
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
-from a2a_handoff.exchange import Exchange, closable
+from a2a_handoff.exchange import Exchange
 from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger
 from a2a_handoff.ports import (
     AgentClient,
@@ -38,6 +38,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
+from a2a_handoff.talk import closable
 from a2a_handoff.wire.delivery import rescind_delivery
 
 _LOG = logging.getLogger("a2a_handoff.dispatcher")

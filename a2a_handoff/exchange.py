@@ -1,21 +1,14 @@
-"""A conversation with one target about one attempt.
+"""What the broker says to a target about one attempt.
 
-Duty: send, read what comes back, and turn it into commits; follow-ups and questions after a cut stream too.
-Rules: what the target says is durable before anybody hears of it; a stream is read only as fast as it
-can be committed, and while the store cannot write, nothing of it is lost; what came in while a commit ran
-goes into the next one together. One conversation at a time reads what a target says about a handoff.
-Not here: when to talk (``dispatcher``), how (``client``), what an answer means (``wire.delivery``).
+Duty: the offer and its answer; beginning a conversation about the task, about a follow-up, or about how
+things stand after one was cut.
+Not here: when to talk (``dispatcher``), what comes of it (``talk``), how it travels (``client``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TypeVar
-from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +16,8 @@ from msgspec.structs import replace
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Generation
-from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome, State
+from a2a_handoff.core.errors import HandoffError
+from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
 from a2a_handoff.core.tracing import parse_traceparent
@@ -36,31 +29,22 @@ from a2a_handoff.ports import (
     HandoffQuery,
     RemoteState,
     Sent,
-    StoreUnavailable,
     Update,
     WorkKey,
 )
 from a2a_handoff.registry import Registry
-from a2a_handoff.wire.content import canonical
+from a2a_handoff.talk import Talk, Talks, closable
 from a2a_handoff.wire.delivery import (
-    Verdict,
     child_delivery,
     delivered_context,
-    interpret,
     offer_delivery,
     reply_delivery,
     task_delivery,
 )
-from a2a_handoff.wire.directive import Directive, Verb, read_directive
+from a2a_handoff.wire.directive import Verb, read_directive
 from a2a_handoff.wire.tasks import task_json
 
-_T = TypeVar("_T")
-
-_QUEUED_UPDATES = 64
-_STORE_AGAIN_S = 1.0
 _CONTEXT_PAGE = 20
-_ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
-_NOT_STARTED = frozenset({Outcome.TARGET_AUTH, Outcome.TARGET_REJECTED, Outcome.TARGET_UNAVAILABLE})
 
 
 class OfferAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,39 +74,11 @@ class Exchange:
         self.registry = registry
         self.client = client
         self.clock = clock
-        self._readers: dict[str, _Talk] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.talks = Talks(ledger=ledger, broker=broker, registry=registry, client=client, clock=clock)
 
     def busy(self, handoff_id: str) -> bool:
         """Whether a conversation about this handoff is under way in this process."""
-        return handoff_id in self._readers
-
-    def reader(self, handoff_id: str) -> _Talk | None:
-        """The conversation that reads what the target says about a handoff."""
-        return self._readers.get(handoff_id)
-
-    def become_reader(self, talk: _Talk) -> bool:
-        """Read from now on what the target says. False if another conversation does."""
-        return self._readers.setdefault(talk.handoff.id, talk) is talk
-
-    def leave(self, talk: _Talk) -> None:
-        """The conversation is over."""
-        if self._readers.get(talk.handoff.id) is talk:
-            del self._readers[talk.handoff.id]
-
-    @asynccontextmanager
-    async def turn(self, handoff_id: str, patience_s: float) -> AsyncGenerator[None]:
-        """Messages of the caller reach the target in their order, unless one is not answered in time."""
-        lock = self._turns.setdefault(handoff_id, asyncio.Lock())
-        held = False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                held = await lock.acquire()
-        try:
-            yield
-        finally:
-            if held:
-                lock.release()
+        return self.talks.reader(handoff_id) is not None
 
     # --- the offer -------------------------------------------------------------------------------
 
@@ -176,8 +132,8 @@ class Exchange:
         delivery = task_delivery(event, h, attempt, agent, self.broker.count)
         known = await self._known_context(event, h, agent)
         answers = self.client.send(agent, replace(delivery, remote_context_id=known), first_wait_s=None)
-        talk = _Talk(exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event)
-        self.become_reader(talk)
+        talk = Talk(talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event)
+        self.talks.become_reader(talk)
         await talk.run(answers)
 
     async def _known_context(self, event: ev.HandoffRequested, h: Handoff, agent: Agent) -> str:
@@ -205,10 +161,10 @@ class Exchange:
             message = await self.journal.reply_of(h.id, key.ref)
             delivery = reply_delivery(h, attempt, message)
         answers = self.client.send(agent, delivery, first_wait_s=None)
-        talk = _Talk(
-            exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event, follow_up=True
+        talk = Talk(
+            talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event, follow_up=True
         )
-        self.become_reader(talk)
+        self.talks.become_reader(talk)
         await talk.run(answers)
 
     async def reconcile(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
@@ -217,10 +173,10 @@ class Exchange:
         True if the conversation came to an end; ``key`` is settled then. Raises ``AgentError``.
         """
         event = await self.journal.request_of(h.id)
-        talk = _Talk(
-            exchange=self, key=key, handoff=h, attempt=attempt, agent=agent, event=event, asking=True
+        talk = Talk(
+            talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event, asking=True
         )
-        if not self.become_reader(talk):
+        if not self.talks.become_reader(talk):
             return False
         try:
             while not await talk.ask():
@@ -229,333 +185,4 @@ class Exchange:
                 talk.overtaken = False
             return True
         finally:
-            self.leave(talk)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Talk:
-    """The state of one conversation.
-
-    ``asking``: it asks about work that began before. ``follow_up``: it passes a message of the caller on.
-    ``overtaken``: another one did so beside it, and what the target asks here may be answered by that.
-    """
-
-    exchange: Exchange
-    key: WorkKey
-    handoff: Handoff
-    attempt: Attempt
-    agent: Agent
-    event: ev.HandoffRequested
-    asking: bool = False
-    follow_up: bool = False
-    overtaken: bool = False
-
-    async def run(self, answers: AsyncIterator[Update]) -> None:
-        """Read to the end, and settle the work whatever happens.
-
-        Raises ``AgentError`` for a follow-up that the target cannot have got.
-        """
-        try:
-            if await self.read(answers):
-                return
-        except AgentError as error:
-            await self._failed(error)
-            return
-        finally:
-            self.exchange.leave(self)
-        await self._cut()
-
-    async def ask(self) -> bool:
-        """How the target's task stands, and then what becomes of it. True if that is its end."""
-        client, remote_id = self.exchange.client, self.attempt.remote.task_id
-        update = await client.get(self.agent, remote_id)
-        self._heard()
-        return await self.take([update]) or await self.read(client.subscribe(self.agent, remote_id))
-
-    async def read(self, answers: AsyncIterator[Update]) -> bool:
-        """Take in everything that comes. True if the conversation came to its end."""
-        async with contextlib.aclosing(closable(answers)) as updates:
-            first = await self._first(updates)
-            if first is None:
-                return False
-            self._heard()
-            if self._handed_over():
-                await self._change(settle=True)
-                return True
-            if await self.take([first]):
-                return True
-            async with contextlib.aclosing(_batches(updates)) as batches:
-                async for batch in batches:
-                    self._heard()
-                    if await self.take(batch):
-                        return True
-        return False
-
-    def _heard(self) -> None:
-        self.exchange.registry.heard_from(self.handoff.tenant, self.agent.agent_id)
-
-    def _handed_over(self) -> bool:
-        """Whether another conversation reads on, so that this one has done its part with the first answer."""
-        reader = self.exchange.reader(self.handoff.id)
-        if reader is None:
-            return not self.exchange.become_reader(self)
-        if reader is not self:
-            reader.overtaken = True
-        return reader is not self
-
-    async def _first(self, updates: AsyncGenerator[Update]) -> Update | None:
-        """The first answer. After ``ack_wait`` of silence the source is told, and the wait goes on."""
-        if self.follow_up:
-            async with self.exchange.turn(self.handoff.id, self.handoff.policy.ack_wait_s):
-                return await anext(updates, None)
-        waiting = asyncio.ensure_future(anext(updates, None))
-        try:
-            if not self.asking:
-                done, _ = await asyncio.wait((waiting,), timeout=self.handoff.policy.ack_wait_s)
-                if not done:
-                    await self._overdue()
-            return await waiting
-        finally:
-            if not waiting.done():
-                waiting.cancel()
-                with contextlib.suppress(asyncio.CancelledError, AgentError):
-                    await waiting
-
-    async def _overdue(self) -> None:
-        unsure = self._unsure("no answer yet")
-        self._moved(await self._change(unsure))
-
-    def _unsure(self, detail: str) -> ev.DeliveryUnsure:
-        return ev.DeliveryUnsure(
-            attempt=self.attempt.number, detail=detail, means=self.exchange.broker.means(self.handoff)
-        )
-
-    async def take(self, batch: list[Update]) -> bool:
-        """Commit what a batch of answers means. True if the conversation came to its end."""
-        # The target may have called the broker meanwhile, or the caller said something.
-        self._moved(await _patiently(lambda: self.exchange.journal.recall(self.handoff.id)))
-        commands: list[Command] = []
-        verdict: Verdict | None = None
-        sent = delivered_context(self.event, self.agent, self.exchange.broker.count)
-        means = self.exchange.broker.means(self.handoff)
-        attempt = self.attempt
-        said: set[bytes] = set()
-        for update in batch:
-            fresh = await self._only_new(update, said) if update.snapshot else update
-            if fresh.state in _ASKED and self._already(fresh):
-                verdict = Verdict(commands=(), ended=True)
-                break
-            verdict = interpret(
-                self.handoff, attempt, fresh, sent=sent, means=means, now=self.exchange.clock.now()
-            )
-            _merge(commands, verdict.commands)
-            if commands and attempt.acked_at is None:
-                # The acknowledgement is among the commands; what follows must not give it again.
-                attempt = replace(attempt, acked_at=self.exchange.clock.now())
-            if verdict.ended:
-                break
-        doubtful = self.overtaken and bool(commands) and isinstance(commands[-1], ev.AskCaller)
-        if doubtful:
-            commands.pop()
-        if verdict is None or not verdict.ended or doubtful:
-            if commands:
-                self._moved(await self._change(*commands))
-            return False
-        if verdict.directive is not None:
-            await self._directed(commands, verdict.directive, target_open=verdict.target_open)
-            return True
-        await self._change(*commands, settle=True)
-        return True
-
-    async def _only_new(self, update: Update, said: set[bytes]) -> Update:
-        """Of a snapshot, what the log does not have yet, nor ``said``, to which it is added."""
-        if not update.outputs and not update.message:
-            return update
-        known = said
-        if self.attempt.acked_at is not None:
-            known = said | await _patiently(lambda: self.exchange.journal.known_outputs(self.handoff.id))
-        outputs = tuple(o for o in update.outputs if o.body not in known)
-        if outputs and known:
-            # What was joined of its chunks is written our way.
-            meant = {canonical(body) for body in known if body}
-            outputs = tuple(o for o in outputs if canonical(o.body) not in meant)
-        message = update.message
-        going_on = update.state in (RemoteState.WORKING, RemoteState.SUBMITTED)
-        if message in known and (going_on or self.handoff.state.asks):
-            message = b""
-        said.update(output.body for output in outputs)
-        said.add(message)
-        return replace(update, outputs=outputs, message=message)
-
-    def _already(self, update: Update) -> bool:
-        """Whether a snapshot only says that the target still waits for the caller, as is known."""
-        auth = update.state is RemoteState.AUTH_REQUIRED
-        known = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
-        nothing_new = not update.message and not update.outputs
-        return update.snapshot and nothing_new and self.handoff.state is known
-
-    async def _directed(self, commands: list[Command], directive: Directive, *, target_open: bool) -> None:
-        """The target hands the task on, or gives it back."""
-        if commands:
-            self._moved(await self._change(*commands))
-        if directive.verb is Verb.RELEASE or directive.package is None:
-            release = ev.Release(
-                attempt=self.attempt.number, agent_id=self.agent.agent_id, reason=directive.reason
-            )
-            await self._change(release, settle=True)
-            return
-        broker, package = self.exchange.broker, directive.package
-        try:
-            await _patiently(
-                lambda: broker.hand_on(self.handoff, self.attempt, package, target_open=target_open)
-            )
-        except HandoffError as error:
-            await self._refused(error, target_open=target_open)
-            return
-        await self._change(settle=True)
-
-    async def _refused(self, error: HandoffError, *, target_open: bool) -> None:
-        """The target may not hand it on: the task goes back to its sender, with the reason."""
-        outcome = {
-            Code.CYCLE_DETECTED: Outcome.CYCLE_DETECTED,
-            Code.MAX_HOPS_EXCEEDED: Outcome.MAX_HOPS_EXCEEDED,
-        }.get(error.code, Outcome.INVALID_RESPONSE)
-        release = ev.Release(
-            attempt=self.attempt.number,
-            agent_id=self.agent.agent_id,
-            reason=error.message,
-            outcome=outcome,
-            target_open=target_open,
-        )
-        await self._change(release, settle=True)
-
-    async def _failed(self, error: AgentError) -> None:
-        """The call failed. What follows depends on whether the target can have begun."""
-        if self.follow_up and error.sent is Sent.NO:
-            raise error
-        broker = self.exchange.broker
-        h = await _patiently(lambda: self.exchange.journal.recall(self.handoff.id))
-        attempt = self.attempt
-        not_started = error.sent is Sent.NO or (error.sent is Sent.YES and error.outcome in _NOT_STARTED)
-        if self.follow_up or (h.attempt is not None and h.attempt.remote.task_id):
-            await self._cut()
-        elif not_started:
-            failed = ev.DeliveryFailed(
-                attempt=attempt.number,
-                outcome=error.outcome,
-                detail=error.detail,
-                again=error.sent is Sent.NO and error.again,
-                retry_after_s=error.retry_after_s,
-                means=broker.means(h),
-            )
-            await self._change(failed, settle=True)
-        elif error.sent is Sent.MAYBE:
-            await self._change(self._unsure(error.detail), settle=True)
-        elif h.replay_safe and not h.output_started:
-            failed = ev.DeliveryFailed(
-                attempt=attempt.number,
-                outcome=error.outcome,
-                detail=error.detail,
-                again=False,
-                means=broker.means(h),
-            )
-            await self._change(failed, settle=True)
-        else:
-            fail = ev.Fail(
-                attempt=attempt.number,
-                agent_id=attempt.agent_id,
-                outcome=error.outcome,
-                detail=error.detail,
-            )
-            await self._change(fail, settle=True)
-
-    async def _cut(self) -> None:
-        """The stream ended before the task did: ask the target, now and until the deadline."""
-        await self._change(self._unsure("the stream ended before the task"), settle=True)
-
-    async def _change(self, *commands: Command, settle: bool = False) -> Handoff:
-        settled = (self.key,) if settle else ()
-        return await _patiently(
-            lambda: self.exchange.ledger.change(self.handoff.id, lambda _: commands, settled=settled)
-        )
-
-    def _moved(self, after: Handoff) -> None:
-        """Go on with the newest state. Raises ``stale_attempt`` if the task went elsewhere meanwhile."""
-        current = after.attempt
-        if current is None or current.number != self.attempt.number or current.outcome is not None:
-            raise HandoffError(Code.STALE_ATTEMPT)
-        self.handoff, self.attempt = after, current
-
-
-async def _patiently(work: Callable[[], Awaitable[_T]]) -> _T:
-    """Try until the store is there: what a target said once it may not say again."""
-    while True:
-        try:
-            return await work()
-        except StoreUnavailable:
-            pass
-        except HandoffError as error:
-            if error.code is not Code.UNAVAILABLE:
-                raise
-        await asyncio.sleep(_STORE_AGAIN_S)
-
-
-def _merge(commands: list[Command], more: tuple[Command, ...]) -> None:
-    """Append; two progress reports in a row become one event."""
-    for command in more:
-        last = commands[-1] if commands else None
-        if isinstance(last, ev.Progress) and isinstance(command, ev.Progress):
-            commands[-1] = ev.Progress(
-                attempt=command.attempt,
-                agent_id=command.agent_id,
-                outputs=(*last.outputs, *command.outputs),
-                remote=command.remote or last.remote,
-            )
-        else:
-            commands.append(command)
-
-
-async def closable(updates: AsyncIterator[Update]) -> AsyncGenerator[Update]:
-    """The client's iterator as a generator that is closed on every way out."""
-    try:
-        async for update in updates:
-            yield update
-    finally:
-        close = getattr(updates, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _batches(updates: AsyncIterator[Update]) -> AsyncGenerator[list[Update]]:
-    """Everything that arrived since the last batch was taken, at least one."""
-    queue: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=_QUEUED_UPDATES)
-
-    async def read() -> None:
-        try:
-            async for update in updates:
-                await queue.put(update)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other end must hear that it is over
-            await queue.put(error)
-        else:
-            await queue.put(None)
-
-    reader = asyncio.create_task(read())
-    try:
-        while True:
-            batch: list[Update] = []
-            item = await queue.get()
-            while isinstance(item, Update):
-                batch.append(item)
-                if queue.empty():
-                    break
-                item = queue.get_nowait()
-            if batch:
-                yield batch
-            if isinstance(item, Exception):
-                raise item
-            if item is None:
-                return
-    finally:
-        reader.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await reader
+            self.talks.leave(talk)

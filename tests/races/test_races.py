@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from a2a_handoff import dispatcher, exchange
+from a2a_handoff import dispatcher, talk
 from a2a_handoff.core import events as ev
 from a2a_handoff.ports import Commit, Committed, StoreUnavailable, Update
 from tests.client.raw_server import SSE_HEAD, Request, answer, chunk, event, rpc, says, working
@@ -203,7 +203,7 @@ def test_a_fault_of_ours_in_a_conversation_does_not_send_the_task_again(
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(exchange, "interpret", broken)
+    monkeypatch.setattr(talk, "interpret", broken)
     monkeypatch.setattr(dispatcher, "_FAULT_AGAIN_S", 0.05)
     agent = Agent(completes)
     with running(agent) as url, broker(tmp_path) as b, caplog.at_level(logging.ERROR):
@@ -223,10 +223,12 @@ def test_a_reader_that_breaks_ends_the_conversation(tmp_path: Path) -> None:
         raise RuntimeError("a fault of ours")
 
     async def read() -> list[list[Update]]:
-        return [batch async for batch in exchange._batches(breaks())]
+        return [batch async for batch in talk._batches(breaks())]
 
+    began = time.monotonic()
     with pytest.raises(RuntimeError, match="a fault of ours"):
         asyncio.run(asyncio.wait_for(read(), 5))
+    assert time.monotonic() - began < 4
 
 
 # --- stopping and starting -----------------------------------------------------------------------

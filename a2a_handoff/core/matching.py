@@ -261,7 +261,8 @@ class _Resolver:
             return self._answer(found, rule=DEFAULT_RULE)
         if target:
             name, reason, near = self._passed[fold(target)]
-            self._passed[fold(target)] = (name, f"{reason}: name a target_agent or requirements", near)
+            said = f"{reason}: name a target_agent or requirements in metadata.handoff_context"
+            self._passed[fold(target)] = (name, said, near)
         self._suggest()
         return self._answer(())
 

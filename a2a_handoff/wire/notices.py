@@ -21,6 +21,7 @@ from a2a_handoff.wire.fields import write_instant
 from a2a_handoff.wire.shapes import pack
 
 STARTED: Final = "handoff_started"
+OVERDUE: Final = "ack_overdue"
 CONFIRMED: Final = "handoff_confirmed"
 RETURNED: Final = "handoff_returned"
 EXPIRED: Final = "handoff_expired"
@@ -32,12 +33,18 @@ ACTIVE: Final = "source_active"
 
 ENGLISH: Final = "en"
 
-#: How many of the agents that could not be asked are listed.
+#: How many of the agents that could not be asked are listed, and how many of those that nearly could are
+#: named in the text, which is all that a plain client shows.
 _PASSED_OVER_MAX: Final = 20
+_NEAR_MAX: Final = 3
 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         STARTED: {"en": "Handing the task to {agent}.", "fr": "Transfert de la tâche à {agent}."},
+        OVERDUE: {
+            "en": "{agent} was sent the task and has not answered yet; you stay responsible.",
+            "fr": "{agent} a reçu la tâche et n'a pas encore répondu ; vous en restez responsable.",
+        },
         CONFIRMED: {"en": "{agent} has taken over.", "fr": "{agent} a pris le relais."},
         RETURNED: {
             "en": "The task is back with you: {reason}.",
@@ -58,6 +65,9 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 class _Preferences(msgspec.Struct):
     language: str = ""
 
+
+#: Told once for each attempt.
+_OF_AN_ATTEMPT: Final = frozenset({STARTED, OVERDUE, CONFIRMED})
 
 _preferences = msgspec.json.Decoder(_Preferences)
 
@@ -83,7 +93,8 @@ def notice(h: Handoff, event: str, language: str) -> bytes:
         data["target_agent"] = agent
     if event in (RETURNED, EXPIRED):
         account = attempts_of(h)
-        text = "\n".join((text, *(_line(attempt) for attempt in h.attempts)))
+        near = [f"{each.agent_id}: {each.reason}" for each in h.passed_over if each.near]
+        text = "\n".join((text, *(_line(attempt) for attempt in h.attempts), *near[:_NEAR_MAX]))
         passed_over = [
             {"agent_id": each.agent_id, "reason": each.reason} for each in h.passed_over[:_PASSED_OVER_MAX]
         ]
@@ -102,7 +113,7 @@ def notice(h: Handoff, event: str, language: str) -> bytes:
                 }
             }
         )
-    number = current.number if current is not None and event in (STARTED, CONFIRMED) else 0
+    number = current.number if current is not None and event in _OF_AN_ATTEMPT else 0
     return pack(
         {
             "messageId": f"{h.id}:{event}:{number}" if number else f"{h.id}:{event}",

@@ -226,6 +226,8 @@ def _status_message(h: Handoff, folded: _Fold) -> bytes:
 def _event_of(h: Handoff) -> str:
     """The system event that tells how a handoff stands; empty if its state says it all."""
     match h.state:
+        case State.OFFERED | State.ESCALATED if h.uncertain:
+            return notices.OVERDUE
         case State.OFFERED:
             return notices.STARTED
         case State.ESCALATED:
@@ -290,6 +292,8 @@ def stream_events(
     match event:
         case ev.HandoffOffered():
             told.append(_status(after, notices.notice(after, notices.STARTED, language)))
+        case ev.DeliveryUncertain() if after.owner == "source":
+            told.append(_status(after, notices.notice(after, notices.OVERDUE, language)))
         case ev.HandoffAcknowledged():
             told.append(_status(after, notices.notice(after, notices.CONFIRMED, language)))
         case ev.OutputRecorded() | ev.ChildAttached() | ev.ReplyReceived():

@@ -200,7 +200,8 @@ def test_a_plain_message_goes_to_the_default_and_to_nobody_else():
     assert nobody.reason is Outcome.NO_CAPABLE_AGENT
     assert not nobody.wait
     assert why(nobody)["default_agent"] == (
-        "is the target of rule 'default' and not registered: name a target_agent or requirements"
+        "is the target of rule 'default' and not registered: name a target_agent or requirements "
+        "in metadata.handoff_context"
     )
 
 

@@ -111,7 +111,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
 def test_the_system_events_of_the_page_are_those_that_the_broker_sends() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## 7.")[2].partition("## 8.")[0], re.MULTILINE)
     sent = (
-        notices.STARTED, notices.CONFIRMED, notices.RETURNED, notices.EXPIRED, notices.FAILED,
+        notices.STARTED, notices.OVERDUE, notices.CONFIRMED, notices.RETURNED, notices.EXPIRED, notices.FAILED,
         notices.STANDBY, notices.ACTIVE,
     )  # fmt: skip
     assert tuple(rows) == ("event", *sent)

@@ -273,6 +273,34 @@ def test_the_stream_tells_of_every_switch_and_of_the_confirmation() -> None:
     _check_stream([_view(world), *_told(world)])
 
 
+def test_the_caller_hears_that_an_agent_does_not_answer_and_who_is_responsible_meanwhile() -> None:
+    world = World(request(candidate("billing")))
+    world.do(ev.DeliveryUnsure(attempt=1, detail="no answer yet", means=means()))
+    told = _told(world)[-1]
+    assert isinstance(told, StatusUpdate)
+    assert (_data(told.message)["event"], told.state) == ("ack_overdue", RemoteState.SUBMITTED)
+    assert "you stay responsible" in _texts([told.message])[0]
+    assert _view(world).status_message == told.message
+    world.do(ev.Acknowledge(agent_id="billing", attempt=1))
+    assert _data(_view(world).status_message)["event"] == "handoff_confirmed"
+
+
+def test_a_target_at_work_whose_stream_was_cut_is_no_news_to_the_caller() -> None:
+    world = _working()
+    before = _told(world)
+    world.do(ev.DeliveryUnsure(attempt=1, detail="the stream ended before the task", means=means()))
+    assert _told(world) == before
+
+
+def test_a_task_that_asked_for_nothing_comes_back_with_what_to_ask_for_in_its_text() -> None:
+    near = ev.PassedOver(agent_id="default_agent", reason="is not registered: name a target_agent", near=True)
+    far = ev.PassedOver(agent_id="other", reason="lacks canBrowse")
+    world = World(request(passed_over=(near, far), reason=ev.Outcome.NO_CAPABLE_AGENT))
+    (text,) = _texts([_view(world).status_message])
+    assert "default_agent: is not registered: name a target_agent" in text
+    assert "other" not in text
+
+
 def test_a_returned_task_lists_every_attempt_and_its_reason() -> None:
     world = World(
         request(
@@ -288,7 +316,9 @@ def test_a_returned_task_lists_every_attempt_and_its_reason() -> None:
     )
     view = _view(world)
     assert view.state is RemoteState.REJECTED
-    text, data, source = (part.get("text") or part["data"] for part in json.loads(view.status_message)["parts"])
+    text, data, source = (
+        part.get("text") or part["data"] for part in json.loads(view.status_message)["parts"]
+    )
     assert source["event"] == "source_active"
     assert "1. billing: target_rejected (busy)" in text
     assert "2. senior: target_rejected (not mine)" in text
@@ -583,7 +613,10 @@ def test_a_reply_is_told_only_if_it_moves_the_task() -> None:
 
 def test_events_of_the_broker_alone_are_not_told() -> None:
     world = World(request(candidate("billing")))
-    world.do(ev.DeliveryUnsure(attempt=1, detail="no answer", means=means()))
+    refused = ev.DeliveryFailed(
+        attempt=1, outcome=ev.Outcome.TARGET_UNAVAILABLE, detail="refused", means=means("billing")
+    )
+    assert [type(event).__name__ for event in world.do(refused)] == ["RedeliveryScheduled"]
     assert len(_told(world)) == 1
 
 

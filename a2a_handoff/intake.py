@@ -27,6 +27,7 @@ from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
 from a2a_handoff.core.triggers import NOT_NEEDED, should_handoff
 from a2a_handoff.ports import ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
 from a2a_handoff.registry import Registry
+from a2a_handoff.wire.delivery import delivered_context
 
 ANONYMOUS = "anonymous"
 
@@ -82,13 +83,16 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in which chain the new handoff stands."""
+    """Where in which chain the new handoff stands.
+
+    ``summary`` is that of the parent, ``delivered`` what of it the sender was given.
+    """
 
     correlation_id: str
-    parent: Handoff | None = None
     hops: int = 0
     path: tuple[str, ...] = ()
     summary: str = ""
+    delivered: str = ""
     dropped: tuple[Dropped, ...] = ()
     stored_span: SpanRef | None = None
     known_chain: bool = False
@@ -288,14 +292,14 @@ class Desk:
                         ),
                     ),
                 )
-            before = await self._package_of(parent)
+            first = await self._first_of(parent)
             return _Lineage(
                 correlation_id=parent.correlation_id,
-                parent=parent,
                 hops=parent.hops_before + 1,
                 path=_path_with_holder(parent),
-                summary=before.context.conversation_summary,
-                dropped=before.dropped,
+                summary=first.package.context.conversation_summary,
+                delivered=self._delivered(parent, first),
+                dropped=first.package.dropped,
                 stored_span=span_of_holder(parent),
                 known_chain=True,
             )
@@ -321,11 +325,18 @@ class Desk:
             known_chain=known,
         )
 
-    async def _package_of(self, parent: Handoff) -> Package:
+    async def _first_of(self, parent: Handoff) -> ev.HandoffRequested:
         event = (await self.store.read_events(parent.id, limit=1))[0].event
         if not isinstance(event, ev.HandoffRequested):
             raise HandoffError(Code.INTERNAL)
-        return event.package
+        return event
+
+    def _delivered(self, parent: Handoff, first: ev.HandoffRequested) -> str:
+        """The summary as the holder was given it: cut to its own limit, if it has one."""
+        agent = self.registry.get(parent.tenant, parent.holder)
+        if agent is None:
+            return ""
+        return delivered_context(first, agent, self.counter.count).conversation_summary
 
     # --- what travels ----------------------------------------------------------------------------
 
@@ -339,7 +350,9 @@ class Desk:
             correlation_id=correlation_id,
             source_agent=sender,
             target_agent=incoming.face or given.target_agent,
-            conversation_summary=joined_summary(lineage.summary, given.conversation_summary),
+            conversation_summary=joined_summary(
+                lineage.summary, given.conversation_summary, delivered=lineage.delivered
+            ),
             hop_count=lineage.hops,
             handoff_chain=lineage.path,
             context_ref=given.context_ref or f"ctx_snap_{lineage.hops + 1}",

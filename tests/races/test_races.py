@@ -252,7 +252,7 @@ def test_an_offer_that_a_stopping_broker_makes_is_not_taken_for_one_that_had_beg
             assert asked.wait(10)
 
             def refuse_while_it_stops() -> None:
-                eventually(lambda: b.app.dispatcher._stopping)
+                eventually(lambda: b.app.dispatcher._claims.stopping)
                 gate.open()
 
             refusing = threading.Thread(target=refuse_while_it_stops)

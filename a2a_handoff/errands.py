@@ -1,0 +1,474 @@
+"""What each kind of work is: deliver, ask, cancel, keep the time.
+
+Duty: one handler for each kind of work. It calls agents, and reports what came of it as commands.
+Rules: a handler may run twice (a crash, a lost lease); what it tells the machine is fenced by the attempt.
+Work is settled in the same commit as its outcome. What may have been sent is asked about, not sent again.
+Not here: when work is done (``dispatcher``), what an outcome means (``core.machine``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Agent, Readiness
+from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import Command, Outcome, State, WorkKind
+from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.exchange import Exchange
+from a2a_handoff.ledger import WORK_TOPIC, Ledger
+from a2a_handoff.ports import (
+    AgentClient,
+    AgentError,
+    Clock,
+    Notifier,
+    RemoteState,
+    Sent,
+    Store,
+    StoreUnavailable,
+    Work,
+    WorkKey,
+)
+from a2a_handoff.registry import Registry
+from a2a_handoff.talk import closable
+from a2a_handoff.wire.delivery import rescind_delivery
+
+_LOG = logging.getLogger("a2a_handoff.dispatcher")
+
+_MISSES = 3
+_HEARD_FROM_S = 5.0
+_STORE_AGAIN_S = 1.0
+_FORWARD_AGAIN_S = 0.5
+_FORWARD_AGAIN_MAX_S = 8.0
+_RETRIES_MAX = 10
+
+Handler = Callable[[Work, Handoff], Awaitable[None]]
+
+
+class Claims:
+    """The work that this process holds, and how it lets go of it."""
+
+    def __init__(self, *, store: Store, ledger: Ledger, notifier: Notifier, clock: Clock) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._notifier = notifier
+        self._clock = clock
+        self.stopping = False
+        """Set at the end: then what cannot be put back at once is left to the next start."""
+
+    async def put_back(self, key: WorkKey, in_s: float) -> None:
+        """Give work back, however long the store cannot write: held and not done it would never be done."""
+        while True:
+            try:
+                await self._store.release_work(key, due_at=self._clock.now() + in_s)
+            except StoreUnavailable:
+                if self.stopping:
+                    return
+                await asyncio.sleep(_STORE_AGAIN_S)
+                continue
+            self._notifier.publish(WORK_TOPIC)
+            return
+
+    async def settle(self, key: WorkKey) -> None:
+        """Work that is done and changed nothing."""
+        try:
+            await self._ledger.settle(key)
+        except (StoreUnavailable, HandoffError):
+            await self.put_back(key, _STORE_AGAIN_S)
+
+
+class Errands:
+    """Does one piece of work at a time, each by the handler of its kind."""
+
+    def __init__(
+        self,
+        *,
+        claims: Claims,
+        ledger: Ledger,
+        broker: HandoffBroker,
+        registry: Registry,
+        client: AgentClient,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._broker = broker
+        self._registry = registry
+        self._client = client
+        self._clock = clock
+        self._put_back = claims.put_back
+        self._settle = claims.settle
+        self._exchange = Exchange(ledger=ledger, broker=broker, registry=registry, client=client, clock=clock)
+        self._begun: dict[str, set[WorkKey]] = {}
+        self._misses: dict[str, int] = {}
+        self._handlers: dict[WorkKind, Handler] = {
+            WorkKind.DELIVER: self._deliver,
+            WorkKind.OFFER_LAPSE: self._offer_lapse,
+            WorkKind.RESOLVE: self._resolve,
+            WorkKind.WAIT_OVER: self._wait_over,
+            WorkKind.FORWARD: self._forward,
+            WorkKind.RECONCILE: self._reconcile,
+            WorkKind.CANCEL: self._cancel,
+            WorkKind.CANCEL_DUE: self._cancel_due,
+            WorkKind.RESCIND: self._rescind,
+            WorkKind.CANCEL_CHILD: self._cancel_child,
+            WorkKind.LEASE: self._lease,
+            WorkKind.DEADLINE: self._deadline,
+        }
+
+    async def do(self, work: Work, h: Handoff) -> None:
+        """One piece of work, to its end.
+
+        Raises ``HandoffError`` if the handoff has no use for it (any more), and ``StoreUnavailable``.
+        """
+        await self._handlers[work.key.kind](work, h)
+
+    def forget(self, handoff_id: str) -> None:
+        """The attempt is over: nothing that was out for it counts any more."""
+        self._begun.pop(handoff_id, None)
+        self._misses.pop(handoff_id, None)
+
+    async def _change(self, work: Work, decide: Callable[[Handoff], Sequence[Command]]) -> Handoff:
+        return await self._ledger.change(work.key.handoff_id, decide, settled=(work.key,))
+
+    # --- delivery --------------------------------------------------------------------------------
+
+    async def _deliver(self, work: Work, h: Handoff) -> None:
+        attempt = h.attempt
+        if attempt is None or attempt.number != work.key.attempt or attempt.outcome is not None:
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if self._has_begun(work) and await self._begun_before(work, h, attempt, agent):
+            return
+        if agent is None or agent.card_problem:
+            detail = "the agent is not registered any more" if agent is None else agent.card_problem
+            await self._failed(work, attempt, Outcome.TARGET_UNAVAILABLE, detail, again=False)
+            return
+        if attempt.readiness is Readiness.OFFER and attempt.acked_at is None:
+            ready = await self._ready(work, h, attempt, agent)
+            if ready is None:
+                return
+            h, attempt = ready
+        elif attempt.readiness is Readiness.PROBE and not self._registry.heard_within(
+            h.tenant, agent.agent_id, _HEARD_FROM_S
+        ):
+            try:
+                await self._client.probe(agent, timeout_s=h.policy.ack_wait_s)
+            except AgentError as error:
+                await self._failed(work, attempt, error.outcome, error.detail, again=True)
+                return
+            self._registry.heard_from(h.tenant, agent.agent_id)
+        self._begin(work)
+        await self._exchange.deliver(work.key, h, attempt, agent)
+        self._accounted(work)
+
+    def _has_begun(self, work: Work) -> bool:
+        """Whether a dead process, or a try of this one that failed, may have sent it already."""
+        return work.orphaned or work.key in self._begun.get(work.key.handoff_id, ())
+
+    def _begin(self, work: Work) -> None:
+        self._begun.setdefault(work.key.handoff_id, set()).add(work.key)
+
+    def _accounted(self, work: Work) -> None:
+        """What came of it is durable: if the same work comes again, it is to be done again."""
+        keys = self._begun.get(work.key.handoff_id)
+        if keys is not None:
+            keys.discard(work.key)
+            if not keys:
+                del self._begun[work.key.handoff_id]
+
+    async def _begun_before(self, work: Work, h: Handoff, attempt: Attempt, agent: Agent | None) -> bool:
+        """What to do with a delivery that had begun and has no end. True if it is taken care of.
+
+        A receiver of our extension deduplicates, so it simply gets the task again. A plain agent may
+        be at work on it: if it told its task id it is asked, else only time can tell.
+        """
+        if attempt.readiness is Readiness.OFFER and not attempt.remote.task_id and agent is not None:
+            return False
+        if attempt.acked_at is not None and attempt.remote.task_id:
+            await self._reconcile(work, h)
+            return True
+        await self._change(
+            work,
+            lambda now: (
+                ev.DeliveryUnsure(
+                    attempt=attempt.number,
+                    detail="the delivery was interrupted",
+                    means=self._broker.means(now),
+                ),
+            ),
+        )
+        return True
+
+    async def _ready(
+        self, work: Work, h: Handoff, attempt: Attempt, agent: Agent
+    ) -> tuple[Handoff, Attempt] | None:
+        """Make the offer and commit the answer. How things stand if the agent is to get the task."""
+        try:
+            answer = await self._exchange.offer(h, attempt, agent)
+        except AgentError as error:
+            # An offer starts no work, so silence is as good as a refused connection here.
+            if error.outcome is Outcome.TARGET_AUTH:
+                await self._failed(work, attempt, error.outcome, error.detail, again=False)
+            else:
+                retry = error.sent is not Sent.YES or error.again
+                await self._failed(
+                    work, attempt, error.outcome, error.detail, again=retry, retry_after_s=error.retry_after_s
+                )
+            return None
+        self._registry.heard_from(h.tenant, agent.agent_id)
+        if not answer.ready:
+            await self._change(
+                work,
+                lambda now: (
+                    ev.Decline(
+                        agent_id=agent.agent_id,
+                        attempt=attempt.number,
+                        reason=answer.reason,
+                        means=self._broker.means(now),
+                    ),
+                ),
+            )
+            return None
+        ack = ev.Acknowledge(
+            agent_id=agent.agent_id,
+            attempt=attempt.number,
+            context_score=answer.context_score,
+            synthetic_span=not answer.traced,
+        )
+        after = await self._ledger.change(h.id, lambda _: (ack,))
+        if after.cancel_requested:
+            await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
+            return None
+        current = after.attempt
+        return None if current is None else (after, current)
+
+    async def _failed(
+        self,
+        work: Work,
+        attempt: Attempt,
+        outcome: Outcome,
+        detail: str,
+        *,
+        again: bool,
+        retry_after_s: float | None = None,
+    ) -> None:
+        await self._change(
+            work,
+            lambda h: (
+                ev.DeliveryFailed(
+                    attempt=attempt.number,
+                    outcome=outcome,
+                    detail=detail,
+                    again=again,
+                    retry_after_s=retry_after_s,
+                    means=self._broker.means(h),
+                ),
+            ),
+        )
+
+    async def _forward(self, work: Work, h: Handoff) -> None:
+        """Pass a follow-up message of the caller on, or tell the target how its child ended."""
+        attempt = h.attempt
+        of_child = work.key.ref.startswith("child:")
+        if h.state.terminal or (of_child and (attempt is None or attempt.number != work.key.attempt)):
+            await self._settle(work.key)
+            return
+        if h.state is State.HANDED_OFF:
+            await self._forward_to_leaf(work, h)
+            return
+        if attempt is None or attempt.outcome is not None or attempt.acked_at is None:
+            await self._wait_to_forward(work)  # nobody has the task so far
+            return
+        if attempt.readiness in (Readiness.PULL, Readiness.PERSON):
+            await self._settle(work.key)  # it reads the log itself
+            return
+        if not attempt.remote.task_id:
+            await self._wait_to_forward(work)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None:
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+            return
+        if self._has_begun(work) and not await self._still_asks(h, attempt, agent):
+            await self._reconcile(work, h)  # it may have it: what becomes of it?
+            return
+        self._begin(work)
+        try:
+            await self._exchange.forward(work.key, h, attempt, agent)
+        except AgentError as error:
+            _LOG.info("a message was not passed on: %s", error, extra={"handoff_id": h.id})
+            wait_s = h.policy.retry_delay(min(work.claims, _RETRIES_MAX), self._clock.jitter())
+            wait_s = max(wait_s, min(error.retry_after_s or 0.0, h.policy.retry_delay_max_s))
+            await self._put_back(work.key, wait_s)
+        self._accounted(work)
+
+    async def _wait_to_forward(self, work: Work) -> None:
+        await self._put_back(work.key, grown(_FORWARD_AGAIN_S, work.claims, _FORWARD_AGAIN_MAX_S))
+
+    async def _still_asks(self, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
+        """Whether the target waits for the caller, so that what was said last did not reach it."""
+        try:
+            update = await self._client.get(agent, attempt.remote.task_id)
+        except AgentError:
+            return False
+        self._registry.heard_from(h.tenant, agent.agent_id)
+        return update.state in (RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED)
+
+    async def _forward_to_leaf(self, work: Work, h: Handoff) -> None:
+        """The target handed on before it got the message: that goes to whoever has the task now."""
+        if not work.key.ref.startswith("child:"):
+            message = await self._broker.journal.reply_of(h.id, work.key.ref)
+            await self._tell(h.leaf_id, ev.Reply(message=message, message_id=work.key.ref))
+        await self._settle(work.key)
+
+    async def _reconcile(self, work: Work, h: Handoff) -> None:
+        """Ask the target how its task stands: it is uncertain, or its stream was cut."""
+        attempt = h.attempt
+        if attempt is None or attempt.outcome is not None or h.state.terminal:
+            await self._settle(work.key)
+            return
+        if h.state.asks and not h.uncertain:
+            await self._settle(work.key)  # the target waits for the caller, and so does the broker
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None or not attempt.remote.task_id or self._exchange.busy(h.id):
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+            return
+        try:
+            finished = await self._exchange.reconcile(work.key, h, attempt, agent)
+        except AgentError as error:
+            await self._missed(work, h, attempt, error)
+            return
+        self._misses.pop(h.id, None)
+        if not finished:
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+
+    async def _missed(self, work: Work, h: Handoff, attempt: Attempt, error: AgentError) -> None:
+        if error.jsonrpc_code == -32001:
+            detail = "the target no longer knows the task"
+            fail = ev.Fail(attempt=attempt.number, agent_id=attempt.agent_id, detail=detail)
+            await self._change(work, lambda _: (fail,))
+            return
+        misses = self._misses[h.id] = self._misses.get(h.id, 0) + 1
+        if misses == _MISSES:
+            await self._ledger.change(
+                h.id,
+                lambda now: (
+                    ev.TargetLost(attempt=attempt.number, detail=error.detail, means=self._broker.means(now)),
+                ),
+            )
+        await self._put_back(work.key, h.policy.reconcile_every_s)
+
+    async def _rescind(self, work: Work, h: Handoff) -> None:
+        """Tell an agent that its offer is void. A courtesy: once, and whatever comes of it."""
+        attempt = next((a for a in h.attempts if a.number == work.key.attempt), None)
+        agent = None if attempt is None else self._registry.get(h.tenant, attempt.agent_id)
+        if attempt is not None and agent is not None and agent.interfaces:
+            with contextlib.suppress(AgentError, TimeoutError):
+                async with asyncio.timeout(h.policy.ack_wait_s):
+                    if attempt.remote.task_id:
+                        await self._client.cancel(agent, attempt.remote.task_id)
+                    elif attempt.readiness is Readiness.OFFER:
+                        message = rescind_delivery(h, attempt, message_id=self._clock.new_id())
+                        async with contextlib.aclosing(
+                            closable(self._client.send(agent, message, first_wait_s=h.policy.ack_wait_s))
+                        ) as answers:
+                            async for _ in answers:
+                                break
+        await self._settle(work.key)
+
+    # --- canceling -------------------------------------------------------------------------------
+
+    async def _cancel(self, work: Work, h: Handoff) -> None:
+        """Tell the target to stop; it is final when it confirms, or ``cancel_wait`` is over."""
+        attempt = next((a for a in h.attempts if a.number == work.key.attempt), None)
+        if attempt is None or attempt.readiness in (Readiness.PULL, Readiness.PERSON):
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None or not attempt.remote.task_id:
+            await self._settle(work.key)  # the ACK, if it comes, makes this work anew
+            return
+        try:
+            async with asyncio.timeout(h.policy.cancel_wait_s):
+                update = await self._client.cancel(agent, attempt.remote.task_id)
+        except (AgentError, TimeoutError) as error:
+            _LOG.info("cancel was not confirmed: %s", error, extra={"handoff_id": h.id})
+            await self._settle(work.key)
+            return
+        if h.state.terminal or update.state is not RemoteState.CANCELED:
+            await self._settle(work.key)
+            return
+        await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
+
+    async def _cancel_due(self, work: Work, h: Handoff) -> None:
+        del h
+        await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=False),))
+
+    async def _cancel_child(self, work: Work, h: Handoff) -> None:
+        await self._tell(work.key.ref, ev.Cancel(by=h.holder or h.sender, reason="the parent handoff ended"))
+        await self._settle(work.key)
+
+    async def _tell(self, handoff_id: str, command: Command) -> None:
+        """Give a command to another handoff. Whether that has a use for it is its own affair."""
+        try:
+            await self._ledger.change(handoff_id, lambda _: (command,))
+        except HandoffError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def _offer_lapse(self, work: Work, h: Handoff) -> None:
+        del h
+        number = work.key.attempt
+        await self._change(work, lambda now: (ev.OfferLapsed(attempt=number, means=self._broker.means(now)),))
+
+    async def _resolve(self, work: Work, h: Handoff) -> None:
+        resolution = await self._broker.resolve_again(h)
+        await self._change(
+            work, lambda now: (ev.Resolved(resolution=resolution, means=self._broker.means(now)),)
+        )
+
+    async def _wait_over(self, work: Work, h: Handoff) -> None:
+        del h
+        await self._change(work, lambda now: (ev.WaitOver(means=self._broker.means(now)),))
+
+    async def _deadline(self, work: Work, h: Handoff) -> None:
+        del h
+        await self._change(work, lambda _: (ev.Expire(),))
+
+    async def _lease(self, work: Work, h: Handoff) -> None:
+        """A pull agent holds the task as long as it is heard from; while the caller is asked, anyhow."""
+        attempt = h.attempt
+        over = attempt is None or attempt.outcome is not None or attempt.number != work.key.attempt
+        if attempt is None or over or h.state.terminal:
+            await self._settle(work.key)
+            return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        lease_s = h.policy.lease_s if agent is None else agent.lease_s
+        left_s = lease_s
+        if not h.state.asks:
+            left_s -= self._registry.silent_s(h.tenant, attempt.agent_id)
+        if left_s > 0:
+            await self._put_back(work.key, left_s)
+            return
+        await self._ledger.change(
+            h.id,
+            lambda now: (
+                ev.TargetLost(
+                    attempt=attempt.number, detail="its lease ran out", means=self._broker.means(now)
+                ),
+            ),
+        )
+        await self._put_back(work.key, lease_s)
+
+
+def grown(first_s: float, tries: int, most_s: float) -> float:
+    """Twice as long after every try, within bounds."""
+    return min(first_s * 2 ** min(tries - 1, _RETRIES_MAX), most_s)

@@ -23,7 +23,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
-from a2a_handoff.core.tracing import parse_traceparent
+from a2a_handoff.core.tracing import shows_itself
 from a2a_handoff.inbox import Inbox
 from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming, Intake
 from a2a_handoff.journal import Journal
@@ -146,13 +146,15 @@ class HandoffBroker:
         parent, attach = intake.request.parent, intake.attach
         if parent is None or attach is None:
             return
-        theirs = parse_traceparent(incoming.traceparent) if incoming.traceparent else None
-        traced = theirs is not None and theirs.trace_id == intake.request.trace.trace_id
-        ack = ev.Acknowledge(agent_id=attach.agent_id, synthetic_span=not traced)
-        await self._ledger.change(
-            parent.handoff_id,
-            lambda h: (ack,) if h.attempt is not None and h.attempt.acked_at is None else (),
-        )
+        trace_id, agent_id = intake.request.trace.trace_id, attach.agent_id
+
+        def acknowledge(h: Handoff) -> tuple[ev.Command, ...]:
+            if h.attempt is None or h.attempt.acked_at is not None:
+                return ()
+            traced = shows_itself(incoming.traceparent, trace_id=trace_id, invoked=h.attempt.span_id)
+            return (ev.Acknowledge(agent_id=agent_id, synthetic_span=not traced),)
+
+        await self._ledger.change(parent.handoff_id, acknowledge)
 
     async def _repeat(self, first: DuplicateRequest, incoming: Incoming) -> Accepted:
         """A message that was taken before. Raises ``idempotency_conflict`` if its content is another."""

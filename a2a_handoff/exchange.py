@@ -20,7 +20,7 @@ from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
-from a2a_handoff.core.tracing import parse_traceparent
+from a2a_handoff.core.tracing import shows_itself
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.ports import (
     AgentClient,
@@ -112,11 +112,10 @@ class Exchange:
         except HandoffError as error:
             raise AgentError(Outcome.INVALID_RESPONSE, error.message, sent=Sent.YES) from error
         if said is not None and said.verb is Verb.READY and said.offer_id in ("", attempt.offer_id):
-            back = parse_traceparent(update.traceparent) if update.traceparent else None
             return OfferAnswer(
                 ready=True,
                 context_score=context_score(sent, said.receipt) if said.receipt else None,
-                traced=back is not None and back.trace_id == h.trace.trace_id,
+                traced=shows_itself(update.traceparent, trace_id=h.trace.trace_id, invoked=attempt.span_id),
             )
         if said is not None and said.verb is Verb.DECLINED:
             return OfferAnswer(ready=False, reason=said.reason)

@@ -17,7 +17,7 @@ import msgspec
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.events import Event, Outcome, State
 from a2a_handoff.core.handoff import Attempt, Handoff
-from a2a_handoff.core.tracing import HopTrace, ParentSource, SpanRef, derived_span_id
+from a2a_handoff.core.tracing import HopTrace, ParentSource, SpanRef, agent_span_id, derived_span_id
 
 _CHAIN_SHOWN = 16
 _ID_SHOWN = 128
@@ -127,7 +127,7 @@ def span_of_holder(handoff: Handoff) -> SpanRef | None:
     attempt = handoff.attempt
     if attempt is None:
         return None
-    span_id = _agent_span_id(attempt) if attempt.synthetic_span else attempt.span_id
+    span_id = agent_span_id(attempt.span_id) if attempt.synthetic_span else attempt.span_id
     return SpanRef(trace_id=handoff.trace.trace_id, span_id=span_id, sampled=handoff.trace.sampled)
 
 
@@ -335,7 +335,7 @@ def _agent(h: Handoff, attempt: Attempt, at: float, outcome: Outcome | None) -> 
         name=f"invoke_agent {attempt.agent_id}",
         kind=SpanKind.SERVER,
         trace_id=h.trace.trace_id,
-        span_id=_agent_span_id(attempt),
+        span_id=agent_span_id(attempt.span_id),
         parent_span_id=attempt.span_id,
         start=attempt.offered_at,
         end=at,
@@ -417,10 +417,6 @@ def _invoked(h: Handoff, attempt: Attempt) -> Attributes:
     if attempt.remote.task_id:
         attributes["a2a.task.id"] = attempt.remote.task_id[:_ID_SHOWN]
     return attributes
-
-
-def _agent_span_id(attempt: Attempt) -> str:
-    return derived_span_id(attempt.span_id, "agent")
 
 
 def _is_failure(outcome: Outcome | None) -> bool:

@@ -174,6 +174,21 @@ def derived_span_id(span_id: str, label: str) -> str:
     return made if made != _NO_SPAN else "0" * 15 + "1"
 
 
+def agent_span_id(invoked: str) -> str:
+    """The span that stands for an agent at work, made from the one that it was invoked under."""
+    return derived_span_id(invoked, "agent")
+
+
+def shows_itself(traceparent: str, *, trace_id: str, invoked: str) -> bool:
+    """Whether an agent answered within the trace, by a span of its own.
+
+    ``invoked`` is the span that it was invoked under. An agent that knows nothing of tracing may pass
+    that on as it came.
+    """
+    ref = parse_traceparent(traceparent) if traceparent else None
+    return ref is not None and ref.trace_id == trace_id and ref.span_id != invoked
+
+
 def keeps(trace_id: str, ratio: float) -> bool:
     """Whether a chain is sampled (R7).
 
@@ -219,7 +234,8 @@ def plan_hop(
     it and its root hangs below the caller's span. Else the chain gets the new id.
 
     The parent is the first of: a trusted, sampled span of the chain's own trace that the caller named
-    (the context's before the header's); ``stored``, the span of the sending agent's hop; the root. The
+    (the context's before the header's); ``stored``, the span of the sending agent's hop; the root. An
+    agent that only passes on the span that it was invoked under named none: ``stored`` stands for it. The
     server span of the request stands in between. If the caller's span is in another trace, the server
     span stays in that one, and hop and server span link to each other.
 
@@ -237,7 +253,15 @@ def plan_hop(
     trace_id = stored.trace_id if stored else trace_id_of(correlation_id, tenant)
     sampled = stored.sampled if stored else keeps(trace_id, ratio)
     root = root_span_id(trace_id)
-    inside = next((ref for ref in heard if ref.trace_id == trace_id and policy == "continue"), None)
+    stands_in = stored.span_id if stored else ""
+    inside = next(
+        (
+            ref
+            for ref in heard
+            if ref.trace_id == trace_id and policy == "continue" and agent_span_id(ref.span_id) != stands_in
+        ),
+        None,
+    )
     outside = tuple(ref for ref in heard if ref.trace_id != trace_id)
     if inside is not None:
         parent, source = inside.span_id, ParentSource.PROPAGATED

@@ -31,7 +31,7 @@ from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Command, Output, OutputKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
-from a2a_handoff.core.tracing import SpanRef, parse_traceparent
+from a2a_handoff.core.tracing import SpanRef, shows_itself
 from a2a_handoff.ports import Delivery, RemoteState, Update
 from a2a_handoff.wire.context import Stamp, write_context
 from a2a_handoff.wire.directive import Directive, Verb, read_directive
@@ -263,7 +263,6 @@ def interpret(
     remote = ev.Remote(task_id=update.remote_task_id, context_id=update.remote_context_id)
     commands: list[Command] = []
     if first:
-        traced = parse_traceparent(update.traceparent) if update.traceparent else None
         receipt = directive.receipt if directive is not None else b""
         commands.append(
             ev.Acknowledge(
@@ -271,7 +270,9 @@ def interpret(
                 attempt=attempt.number,
                 remote=remote,
                 context_score=context_score(sent, receipt) if receipt else None,
-                synthetic_span=traced is None or traced.trace_id != h.trace.trace_id,
+                synthetic_span=not shows_itself(
+                    update.traceparent, trace_id=h.trace.trace_id, invoked=attempt.span_id
+                ),
             )
         )
     outputs = update.outputs

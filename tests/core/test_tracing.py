@@ -16,12 +16,14 @@ from a2a_handoff.core.tracing import (
     ParentSource,
     ServerSpan,
     SpanRef,
+    agent_span_id,
     derived_span_id,
     keeps,
     parse_traceparent,
     parse_tracestate,
     plan_hop,
     root_span_id,
+    shows_itself,
     trace_id_of,
 )
 from tests.telemetry.story import Post
@@ -166,6 +168,26 @@ def test_a_span_of_the_chains_own_trace_is_the_parent(carrier):
     assert trace.parent_source is ParentSource.PROPAGATED
     assert server(trace).parent_span_id == "b7ad6b7169203331"
     assert trace.root_parent is None
+
+
+def test_an_agent_that_only_passes_on_its_callers_span_hangs_below_the_span_that_stands_for_it():
+    invoked = "b7ad6b7169203331"
+    stands_in = SpanRef(trace_id=TRACE, span_id=agent_span_id(invoked))
+    for carrier in ("http", "context"):
+        trace, _ = plan(stored=stands_in, known_chain=True, **{carrier: AGENT_SPAN})
+        assert trace.parent_source is ParentSource.STORED
+        assert server(trace).parent_span_id == stands_in.span_id
+    trace, _ = plan(stored=stands_in, known_chain=True, context=AGENT_SPAN, http=f"00-{TRACE}-{'c' * 16}-01")
+    assert server(trace).parent_span_id == "c" * 16
+
+
+def test_passing_on_the_callers_span_is_no_span_of_its_own():
+    invoked = "b7ad6b7169203331"
+    assert not shows_itself(AGENT_SPAN, trace_id=TRACE, invoked=invoked)
+    assert shows_itself(AGENT_SPAN, trace_id=TRACE, invoked="5" * 16)
+    assert not shows_itself(OTHER, trace_id=TRACE, invoked=invoked)
+    assert not shows_itself("", trace_id=TRACE, invoked=invoked)
+    assert not shows_itself("nonsense", trace_id=TRACE, invoked=invoked)
 
 
 def test_the_span_in_the_context_goes_before_the_one_in_the_header():

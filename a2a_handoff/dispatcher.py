@@ -187,9 +187,10 @@ class Dispatcher:
         except (HandoffError, StoreUnavailable):
             await self._claims.put_back(key, 1.0)
             return
-        current = h.attempt is not None and h.attempt.outcome is None and h.attempt.number == key.attempt
-        over = h.state.terminal or h.state is State.HANDED_OFF
-        if key.kind in _CONVERSATIONS and current and not over:
+        open_ = h.attempt is not None and h.attempt.outcome is None and h.state is not State.HANDED_OFF
+        # A message of the caller is for whoever has the task, whose attempt it may not have begun with.
+        about_it = key.kind is WorkKind.FORWARD or (h.attempt is not None and h.attempt.number == key.attempt)
+        if key.kind in _CONVERSATIONS and open_ and about_it and not h.state.terminal:
             _LOG.error("%s was refused: %s", key.kind, error, extra={"handoff_id": h.id})
             await self._claims.put_back(key, h.policy.reconcile_every_s)
             return

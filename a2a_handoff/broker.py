@@ -38,9 +38,10 @@ from a2a_handoff.ports import (
     Principal,
     Recorded,
     Store,
+    WorkKey,
 )
 from a2a_handoff.registry import Registry
-from a2a_handoff.wire.content import same_content, under_id
+from a2a_handoff.wire.content import digest_of, same_content, under_id
 from a2a_handoff.wire.delivery import package_json
 
 
@@ -457,17 +458,27 @@ class HandoffBroker:
     # --- for the dispatcher ----------------------------------------------------------------------
 
     async def hand_on(
-        self, parent: Handoff, attempt: Attempt, package: Package, *, target_open: bool
+        self,
+        parent: Handoff,
+        attempt: Attempt,
+        package: Package,
+        said: bytes,
+        *,
+        target_open: bool,
+        settled: tuple[WorkKey, ...] = (),
     ) -> Handoff:
         """The target hands its task on by a directive: the same message, with a new context.
 
-        Raises ``HandoffError`` if a guard refuses it; nothing is stored then.
+        ``said`` is the directive as it came: read again before its handoff has ended it is that one.
+        ``settled`` work is done with it. Raises ``HandoffError`` if a guard refuses it; nothing is stored
+        then.
         """
         first = await self.journal.request_of(parent.id)
         mode = package.options.mode or Mode.TRANSFER
         if mode is Mode.DELEGATE and not target_open:
             mode = Mode.TRANSFER  # there is nobody left to give the result to
-        key = f"{parent.id}:{attempt.number}:{len(parent.children) + 1}"
+        ended = sum(child.state is not None for child in parent.children)
+        key = f"{parent.id}:{attempt.number}:{ended}:{digest_of(said, b'')[:16]}"
         incoming = Incoming(
             message=first.message,
             message_id=first.message_id,
@@ -485,10 +496,14 @@ class HandoffBroker:
         intake = await self.desk.take(
             holder, incoming, parent=parent, mode=mode, attempt=attempt.number, target_open=target_open
         )
-        try:
-            return await self._ledger.create(intake.request, key=intake.key, attach=intake.attach)
-        except DuplicateRequest as duplicate:
-            return await self.journal.load(duplicate.handoff_id)
+        known = await self._store.find_request(parent.tenant, intake.key.sender, key)
+        if known is not None:
+            if settled:
+                await self._ledger.settle(*settled)
+            return await self.journal.load(known.handoff_id)
+        return await self._ledger.create(
+            intake.request, key=intake.key, attach=intake.attach, settled=settled
+        )
 
     async def resolve_again(self, handoff: Handoff) -> ev.Resolution:
         """Who could take a handoff now that the first choice did not."""

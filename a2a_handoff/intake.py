@@ -130,6 +130,8 @@ class Desk:
         chain: list[Handoff] = []
         if parent is None:
             parent, chain = await self._find_parent(principal, sender, incoming)
+        if parent is not None and parent.children:
+            chain = await self.store.chain_handoffs(parent.tenant, parent.correlation_id)
         lineage = await self._lineage(principal, sender, incoming, parent)
         if package.synthesized and (parent is not None or lineage.known_chain):
             raise HandoffError(Code.CONTEXT_REQUIRED)

@@ -91,16 +91,17 @@ class Ledger:
         alias: str = "",
         alias_owner: str = "",
         attach: ev.AttachChild | None = None,
+        settled: tuple[WorkKey, ...] = (),
     ) -> Handoff:
         """Store a new handoff, and in the same commit that its parent has a child.
 
-        Raises ``HandoffError`` if a guard refuses it, ``DuplicateRequest`` and ``ChainTaken``;
-        nothing is stored then.
+        ``settled`` is work that this is the outcome of. Raises ``HandoffError`` if a guard refuses it,
+        ``DuplicateRequest`` and ``ChainTaken``; nothing is stored then.
         """
         if request.parent is None or attach is None:
-            return await self._create(request, key, (alias, alias_owner), None)
+            return await self._create(request, key, (alias, alias_owner), None, settled)
         async with self._lock(request.parent.handoff_id):
-            return await self._create(request, key, (alias, alias_owner), attach)
+            return await self._create(request, key, (alias, alias_owner), attach, settled)
 
     async def _create(
         self,
@@ -108,6 +109,7 @@ class Ledger:
         key: RequestKey | None,
         alias: tuple[str, str],
         attach: ev.AttachChild | None,
+        settled: tuple[WorkKey, ...],
     ) -> Handoff:
         for _ in range(_CONFLICTS):
             now = self._clock.now()
@@ -122,7 +124,12 @@ class Ledger:
                     befores.append(parent)
                     await self._climb(parent, steps, now, locks, writes, befores)
                 commit = Commit(
-                    writes=tuple(writes), now=now, request_key=key, alias=alias[0], alias_owner=alias[1]
+                    writes=tuple(writes),
+                    now=now,
+                    settled=settled,
+                    request_key=key,
+                    alias=alias[0],
+                    alias_owner=alias[1],
                 )
                 try:
                     return await self._commit(commit, befores)

@@ -274,12 +274,17 @@ class Talk:
         broker, package = self.talks.broker, directive.package
         try:
             await _patiently(
-                lambda: broker.hand_on(self.handoff, self.attempt, package, target_open=target_open)
+                lambda: broker.hand_on(
+                    self.handoff,
+                    self.attempt,
+                    package,
+                    directive.handed_on,
+                    target_open=target_open,
+                    settled=(self.key,),
+                )
             )
         except HandoffError as error:
             await self._refused(error, target_open=target_open)
-            return
-        await self._change(settle=True)
 
     async def _refused(self, error: HandoffError, *, target_open: bool) -> None:
         """The target may not hand it on: the task goes back to its sender, with the reason."""

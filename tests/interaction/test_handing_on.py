@@ -1,0 +1,86 @@
+"""Handing on again and again, and the same directive twice."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from a2a_handoff.core.context import Package
+from a2a_handoff.wire.context_reader import read_context
+from tests.support.agents import Agent, Answer, Call, card, said
+from tests.support.running import Broker, broker, running
+
+_CAN = {"requirements": {"capabilities": ["canWork"]}}
+
+
+def _register(b: Broker, name: str, url: str, **more: Any) -> None:
+    b.register(name, card=card(url, capabilities={"canWork": True}, **more))
+
+
+def test_a_target_that_wants_the_same_help_for_ever_is_stopped(tmp_path: Path) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        task = agent.task("WORKING", task_id=call.message.get("taskId", ""))
+        directive = {"requirements": {"capabilities": ["canFly"]}, "mode": "delegate"}
+        task["status"]["message"] = said("help me", handoff=directive)
+        return {"task": task}
+
+    agent = Agent(script)
+    with running(agent) as url, broker(tmp_path) as b:
+        _register(b, "stubborn", url)
+        task = b.send(context=_CAN, wait=False)
+        ended = b.until(task["id"], "returned")
+    assert ended["attempts"][0]["outcome"] == "max_hops_exceeded"
+    assert len(ended["children"]) == 5
+
+
+def test_a_caller_that_names_its_handoff_is_stopped_as_well(tmp_path: Path) -> None:
+    called = threading.Event()
+
+    async def script(agent: Agent, call: Call) -> Answer:
+        called.set()
+        return {"task": agent.task("WORKING")}
+
+    with running(Agent(script)) as url, broker(tmp_path) as b:
+        _register(b, "worker", url)
+        task = b.send(context=_CAN, wait=False)
+        b.until(task["id"], "acknowledged")
+        again = {
+            "task": "fly", "source_agent": "worker", "parent_handoff_id": task["id"],
+            "requirements": {"capabilities": ["canFly"]},
+        }  # fmt: skip
+        answers = [b.http.post("/api/handoffs", json=again) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [201] * 5 + [409]
+    assert answers[-1].json()["code"] == "max_hops_exceeded"
+
+
+def test_a_directive_that_is_read_twice_hands_on_once(tmp_path: Path) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        return {"task": agent.task("WORKING")}
+
+    with running(Agent(script)) as url, broker(tmp_path) as b:
+        _register(b, "worker", url)
+        b.register("editor")
+        task = b.send(context=_CAN, wait=False)
+        b.until(task["id"], "acknowledged")
+
+        async def hand_on(target: str) -> str:
+            parent = await b.app.journal.load(task["id"])
+            assert parent.attempt is not None
+            child = await b.app.broker.hand_on(parent, parent.attempt, *_directive(target), target_open=True)
+            return child.id
+
+        first = b.loop.run(hand_on("editor"))
+        assert b.loop.run(hand_on("editor")) == first
+        handoff = b.handoff(task["id"])
+    assert (handoff["state"], [child["handoff_id"] for child in handoff["children"]]) == (
+        "acknowledged",
+        [first],
+    )
+
+
+def _directive(target: str) -> tuple[Package, bytes]:
+    body = (
+        b'{"target_agent":"%b","conversation_summary":"s","user_intent":"i","key_facts":{}}' % target.encode()
+    )
+    return read_context(body, path="x", now=0.0), body

@@ -12,7 +12,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,7 +43,7 @@ def request_body(message_id: str, *, method: str = "SendMessage", handoff: bool 
                 "conversation_summary": "The customer disputes an invoice.",
                 "user_intent": "Correct the invoice of March.",
                 "key_facts": {"invoice": "INV-7", "amount": 42},
-                "requirements": {"capabilities": ["canBench"]},
+                "requirements": {"capabilities": ["canStream" if "Stream" in method else "canBench"]},
             }
         }
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
@@ -160,7 +159,9 @@ async def fire(url: str, callers: int, seconds: float, kind: str) -> dict[str, A
     async def caller() -> None:
         nonlocal errors
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, parts.hostname, parts.port)
+        _, connection = await loop.create_connection(
+            _Connection, parts.hostname or "127.0.0.1", parts.port or 80
+        )
         while time.perf_counter() < ends_at:
             message_id = b"%07d%09d" % (run_id, next(serial))
             started = time.perf_counter()
@@ -192,9 +193,8 @@ def main(arguments: list[str]) -> None:
         )
         return
     url, callers, seconds, kind = arguments[1:5]
-    work: Callable[[], Awaitable[dict[str, Any]]] = lambda: fire(url, int(callers), float(seconds), kind)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(work())))
+        print(json.dumps(runner.run(fire(url, int(callers), float(seconds), kind))))
 
 
 if __name__ == "__main__":

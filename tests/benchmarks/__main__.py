@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="one short round, to see that it runs")
     chosen = parser.parse_args(arguments)
     rounds, seconds = (1, 1.0) if chosen.quick else (chosen.rounds, chosen.seconds)
-    console = Console()
+    console = Console(width=132)
     with contextlib.ExitStack() as up, tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         ports = {name: free_port() for name in ("agent", "broker", "sdk", "nginx")}

@@ -494,7 +494,13 @@ class HandoffBroker:
         )
         holder = Principal(name=attempt.agent_id, tenant=parent.tenant, trusted=True, authenticated=True)
         intake = await self.desk.take(
-            holder, incoming, parent=parent, mode=mode, attempt=attempt.number, target_open=target_open
+            holder,
+            incoming,
+            parent=parent,
+            mode=mode,
+            attempt=attempt.number,
+            said=said,
+            target_open=target_open,
         )
         known = await self._store.find_request(parent.tenant, intake.key.sender, key)
         if known is not None:

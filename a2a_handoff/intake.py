@@ -17,11 +17,12 @@ from a2a_handoff.config import Settings
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import fold
 from a2a_handoff.core.budget import fit
-from a2a_handoff.core.context import Dropped, Mode, Package, Reason, joined_summary
+from a2a_handoff.core.context import Dropped, HandoffContext, Mode, Package, Reason, joined_summary
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import ParentRef, State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.question import Question
+from a2a_handoff.core.score import passed_on
 from a2a_handoff.core.spans import span_of_holder
 from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
 from a2a_handoff.core.triggers import NOT_NEEDED, should_handoff
@@ -85,14 +86,14 @@ class Intake(msgspec.Struct, frozen=True, kw_only=True):
 class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """Where in which chain the new handoff stands.
 
-    ``summary`` is that of the parent, ``delivered`` what of it the sender was given.
+    ``summary`` is that of the parent, ``delivered`` the context as the sender was given it.
     """
 
     correlation_id: str
     hops: int = 0
     path: tuple[str, ...] = ()
     summary: str = ""
-    delivered: str = ""
+    delivered: HandoffContext | None = None
     dropped: tuple[Dropped, ...] = ()
     stored_span: SpanRef | None = None
     known_chain: bool = False
@@ -116,10 +117,10 @@ class Desk:
         parent: Handoff | None = None,
         mode: Mode | None = None,
         attempt: int = 0,
-        outputs: tuple[ev.Output, ...] = (),
+        said: bytes = b"",
         target_open: bool = True,
     ) -> Intake:
-        """Make the request. ``parent`` is given by a directive, else found.
+        """Make the request. ``parent`` is given by a directive, else found; ``said`` is the directive.
 
         Raises ``HandoffError``: ``invalid_context``, ``context_too_large``, ``context_required``,
         ``parent_ambiguous``, ``forbidden``, ``handoff_not_needed``.
@@ -173,9 +174,9 @@ class Desk:
                 mode=mode,
                 attempt=attempt,
                 agent_id=parent.holder,
-                outputs=outputs,
                 target_open=target_open,
                 by_call=by_call,
+                context_score=self._passed_on(lineage, incoming, said) if mode is Mode.TRANSFER else None,
             )
         request = ev.Request(
             handoff_id=handoff_id,
@@ -333,12 +334,17 @@ class Desk:
             raise HandoffError(Code.INTERNAL)
         return event
 
-    def _delivered(self, parent: Handoff, first: ev.HandoffRequested) -> str:
-        """The summary as the holder was given it: cut to its own limit, if it has one."""
+    def _delivered(self, parent: Handoff, first: ev.HandoffRequested) -> HandoffContext | None:
+        """The context as the holder was given it: cut to its own limit, if it has one."""
         agent = self.registry.get(parent.tenant, parent.holder)
-        if agent is None:
-            return ""
-        return delivered_context(first, agent, self.counter.count).conversation_summary
+        return None if agent is None else delivered_context(first, agent, self.counter.count)
+
+    @staticmethod
+    def _passed_on(lineage: _Lineage, incoming: Incoming, said: bytes) -> float | None:
+        """Who gives a task away shows what it kept of the context; who asks for help need not."""
+        if lineage.delivered is None:
+            return None
+        return passed_on(lineage.delivered, incoming.package.context, said)
 
     # --- what travels ----------------------------------------------------------------------------
 
@@ -353,7 +359,9 @@ class Desk:
             source_agent=sender,
             target_agent=incoming.face or given.target_agent,
             conversation_summary=joined_summary(
-                lineage.summary, given.conversation_summary, delivered=lineage.delivered
+                lineage.summary,
+                given.conversation_summary,
+                delivered=lineage.delivered.conversation_summary if lineage.delivered else "",
             ),
             hop_count=lineage.hops,
             handoff_chain=lineage.path,

@@ -354,15 +354,16 @@ class AttachChild(msgspec.Struct, frozen=True, kw_only=True):
     """The target hands the task on: ``child_id`` is being requested in the same commit.
 
     ``by_call``: it called the broker and gets the child's end as the answer to its call.
+    ``context_score`` is how much of its context it passes on.
     """
 
     child_id: str
     mode: Mode
     attempt: int = 0
     agent_id: str = ""
-    outputs: tuple[Output, ...] = ()
     target_open: bool = False
     by_call: bool = False
+    context_score: float | None = None
 
 
 class ChildTookOver(msgspec.Struct, frozen=True, kw_only=True):
@@ -553,7 +554,7 @@ class ChildAttached(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode
     target_open: bool
     by_call: bool = False
-    outputs: tuple[Output, ...] = ()
+    context_score: float | None = None
 
 
 class HandedOff(msgspec.Struct, frozen=True, kw_only=True):

@@ -245,7 +245,8 @@ def _apply(h: Handoff, event: ev.Event) -> Handoff:
             child = Child(
                 handoff_id=child_id, mode=mode, target_open=event.target_open, by_call=event.by_call
             )
-            return replace(h, children=(*h.children, child), uncertain=False)
+            score = event.context_score if h.context_score is None else h.context_score
+            return replace(h, children=(*h.children, child), context_score=score, uncertain=False)
         case ev.HandedOff(child_id=child_id):
             return replace(h, state=State.HANDED_OFF, leaf_id=child_id)
         case ev.ChildEnded(child_id=child_id, state=state):

@@ -651,7 +651,7 @@ def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...
             mode=c.mode,
             target_open=c.target_open,
             by_call=c.by_call,
-            outputs=c.outputs,
+            context_score=c.context_score if h.context_score is None else None,
         ),
     )
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import msgspec
 
-from a2a_handoff.core.context import HandoffContext, segments
+from a2a_handoff.core.context import HandoffContext, joined_summary, segments
 from a2a_handoff.core.text import folded, sentences, words
 
 #: What each part weighs. They add up to 1.
@@ -69,6 +69,24 @@ def context_score(sent: HandoffContext, received: bytes) -> float | None:
     if not weight:
         return None
     return sum(WEIGHTS[part] * share for part, share in counted.items()) / weight
+
+
+def passed_on(sent: HandoffContext, following: HandoffContext, said: bytes = b"") -> float | None:
+    """How much of ``sent`` is found in the context of the next hop, which its receiver wrote.
+
+    Segments are joined by the broker, so none of them can be lost. ``said`` is what the receiver wrote of
+    the context, if the broker filled in the rest: with none of the five parts it is no evidence.
+    """
+    if said and context_score(sent, said) is None:
+        return None
+    evidence = {
+        "user_intent": following.user_intent,
+        "key_facts": msgspec.Raw(following.key_facts),
+        "task_progress": msgspec.Raw(following.task_progress),
+        "user_preferences": msgspec.Raw(following.user_preferences),
+        "conversation_summary": joined_summary(sent.conversation_summary, following.conversation_summary),
+    }
+    return context_score(sent, msgspec.json.encode(evidence))
 
 
 def _text_share(sent: str, found: object) -> float | None:

@@ -166,7 +166,7 @@ class _Fold:
                 self.metadata = event.request_metadata
                 self.warnings = event.package.warnings
                 self.language = notices.language_of(event.package.context.user_preferences)
-            case ev.OutputRecorded() | ev.ChildAttached():
+            case ev.OutputRecorded():
                 self._outputs(event.outputs)
             case ev.ReplyReceived():
                 self._say(b"")
@@ -299,7 +299,7 @@ def stream_events(
         case ev.OutputRecorded() | ev.ChildAttached() | ev.ReplyReceived():
             if before is not None and task_state(before) is not task_state(after):
                 told.append(_status(after))  # it had asked, and goes on
-            if not isinstance(event, ev.ReplyReceived):
+            if isinstance(event, ev.OutputRecorded):
                 told.extend(_outputs(after, event.outputs))
         case ev.CallerAsked() | ev.HandoffCompleted():
             told.extend(_outputs(after, event.outputs))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from a2a_handoff.core.context import HOP_SEPARATOR, HandoffContext
-from a2a_handoff.core.score import WEIGHTS, context_score
+from a2a_handoff.core.score import WEIGHTS, context_score, passed_on
 
 SENT = HandoffContext(
     correlation_id="c",
@@ -195,3 +195,21 @@ def test_forgetting_a_fact_never_raises_the_score(package: dict[str, Any], data:
     assert whole is not None
     assert less is not None
     assert less <= whole
+
+
+# --- the next hop --------------------------------------------------------------------------------
+
+
+def test_who_passes_everything_on_loses_nothing_and_needs_no_summary_but_its_own() -> None:
+    assert passed_on(SENT, SENT) == 1
+    assert passed_on(SENT, replace(SENT, conversation_summary="I found it.")) == 1
+
+
+def test_facts_that_are_not_passed_on_are_lost() -> None:
+    kept = passed_on(SENT, replace(SENT, key_facts=b"{}"))
+    assert kept == pytest.approx(1 - WEIGHTS["key_facts"])
+
+
+def test_a_directive_that_says_nothing_of_the_context_is_no_evidence() -> None:
+    assert passed_on(SENT, SENT, b'{"requirements":{"capabilities":["canBrowse"]}}') is None
+    assert passed_on(SENT, SENT, b'{"user_intent":"Send it"}') == 1

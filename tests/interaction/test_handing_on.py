@@ -6,9 +6,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from a2a_handoff.core.context import Package
 from a2a_handoff.wire.context_reader import read_context
-from tests.support.agents import Agent, Answer, Call, card, said
+from tests.support.agents import Agent, Answer, Call, card, completes, said
 from tests.support.running import Broker, broker, running
 
 _CAN = {"requirements": {"capabilities": ["canWork"]}}
@@ -77,6 +79,22 @@ def test_a_directive_that_is_read_twice_hands_on_once(tmp_path: Path) -> None:
         "acknowledged",
         [first],
     )
+
+
+def test_what_is_passed_on_is_evidence_for_the_score(tmp_path: Path) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        task = agent.task("COMPLETED")
+        directive = {"key_facts": {"invoice": "INV-7"}, "requirements": {"capabilities": ["canEnd"]}}
+        task["status"]["message"] = said("handing on", handoff=directive)
+        return {"task": task}
+
+    with running(Agent(script)) as first, running(Agent(completes)) as last, broker(tmp_path) as b:
+        _register(b, "forgets", first)
+        b.register("ends", card=card(last, capabilities={"canEnd": True}))
+        task = b.send(context=_CAN)
+        handoff = b.handoff(task["id"])
+    # One of two facts; intent and summary are as they were, nothing else was sent.
+    assert handoff["context_score"] == pytest.approx((0.25 + 0.35 / 2 + 0.15) / (0.25 + 0.35 + 0.15))
 
 
 def _directive(target: str) -> tuple[Package, bytes]:

@@ -153,7 +153,7 @@ def check(watched: Watched, body: bytes, generation: Generation) -> None:
     watched.is_well()
 
 
-@pytest.mark.parametrize(("generation", "method"), METHODS, ids=lambda v: str(v))
+@pytest.mark.parametrize(("generation", "method"), METHODS, ids=str)
 def test_a_spoilt_call_of_any_method_is_answered_in_its_protocol_or_does_its_work(
     watched: Watched, generation: Generation, method: str
 ) -> None:

@@ -195,13 +195,19 @@ class Registry:
         self._roster.put(agent)
         return new
 
-    async def deregister(self, principal: Principal, agent_id: str) -> None:
+    async def deregister(self, principal: Principal, agent_id: str, *, instance_id: str = "") -> None:
         """Remove an agent; what it holds goes on. Raises ``agent_not_found``, ``forbidden``.
 
-        One that comes from the card folder is back after the next start.
+        With ``instance_id`` only if that process registered it last: else ``wrong_state``. One that comes
+        from the card folder is back after the next start.
         """
         async with self._changing:
             agent = self._own(principal, agent_id)
+            if instance_id and instance_id != agent.instance_id:
+                raise HandoffError(
+                    Code.WRONG_STATE,
+                    f"{agent.agent_id} was registered by another process since; it stays registered.",
+                )
             try:
                 await self._store.delete_agent(agent.tenant, agent.agent_id)
             except StoreUnavailable as error:

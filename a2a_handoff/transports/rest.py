@@ -82,7 +82,11 @@ class RestSurface:
 
     async def delete_agent(self, request: Request, principal: Principal) -> Done:
         """Deregister an agent. What it holds goes on."""
-        await self._broker.registry.deregister(principal, request.path_params["agent_id"])
+        await self._broker.registry.deregister(
+            principal,
+            request.path_params["agent_id"],
+            instance_id=request.query_params.get("instance_id", ""),
+        )
         return Done(status=204)
 
     async def heartbeat(self, request: Request, principal: Principal) -> Done:

@@ -6,6 +6,7 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from a2a_handoff.core.agents import Agent, AgentView, Binding, Generation, Interface, Readiness, Role
 from a2a_handoff.core.context import HandoffContext, HandoffOptions, Package
@@ -367,8 +368,16 @@ def test_a_handoff_without_its_request_shows_what_the_state_alone_tells() -> Non
 def test_the_result_is_the_one_thing_that_was_made_or_else_all_that_was_said(
     artifacts: tuple[bytes, ...], message: bytes, result: object
 ) -> None:
-    shown = json.loads(encode(handoff_out(acknowledged(), artifacts=artifacts, status_message=message)))
+    ended = replace(acknowledged(), state=State.COMPLETED)
+    shown = json.loads(encode(handoff_out(ended, artifacts=artifacts, status_message=message)))
     assert shown["result"] == result
+
+
+def test_what_is_said_on_the_way_is_no_result() -> None:
+    said = b'{"parts":[{"text":"Handing the task to billing."}]}'
+    shown = json.loads(encode(handoff_out(acknowledged(), status_message=said)))
+    assert shown["result"] is None
+    assert shown["status_message"] == json.loads(said)
 
 
 def test_what_the_broker_says_of_a_return_is_no_result() -> None:

@@ -43,7 +43,7 @@ STATUS_WORDS: Mapping[State, str] = {
 }
 
 
-#: What is said at these ends is the broker's word, not a result.
+#: What came back has no result, whatever was said on the way.
 _WITHOUT_RESULT = frozenset({State.RETURNED, State.EXPIRED, State.CANCELED})
 
 
@@ -104,6 +104,7 @@ def handoff_out(
     """
     h = handoff
     attempt = h.attempt
+    said = status_message if h.state is State.COMPLETED else b""  # before that it may be the broker's word
     shown: dict[str, Any] = {}
     if requested is not None:
         stored = requested.package
@@ -151,7 +152,7 @@ def handoff_out(
         accepted_at=_when(h.acked_at),
         ended_at=_when(h.ended_at),
         context_score=h.context_score,
-        result=None if h.state in _WITHOUT_RESULT else _result(status_message, artifacts),
+        result=None if h.state in _WITHOUT_RESULT else _result(said, artifacts),
         artifacts=[Raw(artifact) for artifact in artifacts],
         status_message=Raw(status_message) if status_message else None,
         **shown,

@@ -115,6 +115,8 @@ class HandoffBroker:
         if task_id:
             return await self._continue(principal, task_id, incoming)
         try:
+            if incoming.refusal is not None:
+                raise incoming.refusal
             intake = await self.desk.take(principal, incoming)
             await self._acknowledged_by_call(intake, incoming)
             handoff = await self._ledger.create(
@@ -300,6 +302,8 @@ class HandoffBroker:
 
     async def explain(self, principal: Principal, incoming: Incoming) -> ev.Resolution:
         """Who would get it, and why the others not, without doing it."""
+        if incoming.refusal is not None:
+            raise incoming.refusal
         sender, _ = self.desk.key_of(principal, incoming)
         return self.desk.resolve(principal, sender, incoming.package, incoming, spread=incoming.message_id)
 

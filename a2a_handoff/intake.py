@@ -49,8 +49,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """A message for the broker, whatever surface it came by.
 
     ``message`` is A2A 1.0 JSON. ``task_id`` continues a task; ``alias`` is a task id made by the client
-    (first generation). ``key`` overrides the message id for idempotency. ``package`` is ``None`` for a
-    message without a handoff context that continues a task.
+    (first generation). ``key`` overrides the message id for idempotency. ``refusal`` is why it cannot be
+    taken, unless it was taken before.
     """
 
     message: bytes
@@ -73,6 +73,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     input_modes: tuple[str, ...] = ()
     workspace: str = ""
     text: str = ""
+    refusal: HandoffError | None = None
 
 
 class Intake(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from a2a_handoff.journal import Step
 from a2a_handoff.ports import HandoffQuery, Principal, RemoteState
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_package, synthesize
+from a2a_handoff.wire.context_reader import Overdue
 from a2a_handoff.wire.requests import (
     CancelParams,
     GetParams,
@@ -71,7 +72,11 @@ class Operations:
 
     def incoming(self, asker: Asker, params: SendParams) -> Incoming:
         """The message with its context, or with a minimal one if it came without."""
-        package = read_package(params.metadata, params.message_metadata, now=self.broker.now())
+        refusal = None
+        try:
+            package = read_package(params.metadata, params.message_metadata, now=self.broker.now())
+        except Overdue as late:
+            package, refusal = late.package, late
         if package is None:
             package = synthesize(
                 params.message, source_agent=asker.principal.name or ANONYMOUS, target_agent=asker.face
@@ -97,6 +102,7 @@ class Operations:
             face=asker.face,
             input_modes=params.input_modes,
             text=params.text,
+            refusal=refusal,
         )
 
     async def open(self, asker: Asker, params: Params) -> AsyncGenerator[TaskEvent | None]:

@@ -52,7 +52,7 @@ def read_package(
     """The package of a request, ``None`` if it has none.
 
     ``now`` is in epoch seconds, for the deadline. The token budget is not checked yet. Raises
-    ``HandoffError`` (``invalid_context``) with every fault, or if copies disagree.
+    ``HandoffError`` (``invalid_context``) with every fault, or if copies disagree; see ``read_context``.
     """
     found = _find(params_metadata or {}, message_metadata or {})
     if not found:

@@ -97,6 +97,17 @@ _NAMES = (
 _NIL_IDS = frozenset({"0" * 32, "00000000-0000-0000-0000-000000000000"})
 
 
+class Overdue(HandoffError):
+    """The deadline has passed, and nothing else is wrong with the ``package``.
+
+    A repeat of a message that was taken in time is no fault.
+    """
+
+    def __init__(self, error: HandoffError, package: Package) -> None:
+        super().__init__(error.code, error.message, violations=error.violations)
+        self.package = package
+
+
 def read_context(
     raw: Raw | bytes,
     *,
@@ -109,7 +120,7 @@ def read_context(
 
     With ``parent`` it is an update of that context: intent, summary, facts, progress, preferences and
     correlation id are the parent's where they are absent. Raises ``HandoffError``
-    (``invalid_context``) with every fault.
+    (``invalid_context``) with every fault, ``Overdue`` if the deadline is the only one.
     """
     members = members_of(raw)
     if members is None:
@@ -125,7 +136,8 @@ def read_context(
         warnings=tuple(reading.warnings),
     )
     if reading.faults:
-        raise invalid(reading.faults)
+        error = invalid(reading.faults)
+        raise Overdue(error, package) if reading.overdue and len(reading.faults) == 1 else error
     return package
 
 
@@ -168,6 +180,7 @@ class _Reading:
         self._now = now
         self._limits = limits
         self.faults: list[Violation] = []
+        self.overdue = False
         self.warnings: list[str] = []
 
     def _fault(self, name: str, description: str) -> None:
@@ -293,6 +306,7 @@ class _Reading:
     def _deadline(self, at: float) -> float:
         latest = self._now + self._limits.deadline_s
         if at <= self._now:
+            self.overdue = True
             self._fault("deadline", "is in the past")
         if at > latest:
             self.warnings.append(f"deadline: brought forward to {write_instant(latest)}, the latest allowed")

@@ -247,6 +247,11 @@ REQUIREMENTS = (
         behaviour="A repeat of a message whose task is under way attaches to it.",
     ),
     Requirement(
+        id="repeat.late",
+        source="docs/reference/handoff-context.md, deadline",
+        behaviour="A repeat that comes after the deadline is answered; a new message is refused.",
+    ),
+    Requirement(
         id="alias",
         source="A2A 0.1 TaskSendParams.id; A2A 1.0 section 3.4.2",
         behaviour="A task goes by the id that its client made, everywhere in that generation.",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.interaction.manifest import proves
 from tests.interaction.staff import Staff, Street
-from tests.interaction.surfaces import FACE, Surface, surfaces
+from tests.interaction.surfaces import FACE, Refused, Surface, surfaces
 from tests.support.agents import Agent, asks, card, completes, hands_on, rejects
 from tests.support.running import Broker, broker
 
@@ -92,12 +92,16 @@ def test_an_agent_that_calls_for_help_names_its_own_handoff(surface: Surface, st
     agent.tasks["r-1"]["status"] = {"state": "TASK_STATE_COMPLETED"}
 
 
-@proves("deadline")
-def test_at_its_deadline_a_task_ends_and_the_target_is_told(surface: Surface, staff: Staff) -> None:
+@proves("deadline", "repeat.late")
+def test_at_its_deadline_a_task_ends_and_the_target_is_told(
+    surface: Surface, staff: Staff, names: Names
+) -> None:
     worker, agent = staff.puppet()
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.6)
     with ThreadPoolExecutor(1) as pool:
-        sent = pool.submit(surface.send, to=(worker,), context={"deadline": soon.isoformat()})
+        same: dict[str, Any] = {"to": (worker,), "context": {"deadline": soon.isoformat()}}
+        same["message_id"] = names("m")
+        sent = pool.submit(surface.send, **same)
         agent.next().answer({"task": agent.task("WORKING")})
         task = sent.result()
     assert task.state == "failed"
@@ -106,6 +110,11 @@ def test_at_its_deadline_a_task_ends_and_the_target_is_told(surface: Surface, st
     if surface.name != "native":
         assert "deadline" in task.said
     assert agent.next("CancelTask").call.params["id"] == "r-1"
+    again = surface.send(**same)
+    assert (again.id, again.state, again.handoff_id) == (task.id, "failed", task.handoff_id)
+    with pytest.raises(Refused) as refused:
+        surface.send(**{**same, "message_id": names("other")})
+    assert [field.rpartition(".")[2] for field in refused.value.violations] == ["deadline"]
 
 
 @pytest.fixture(scope="module")

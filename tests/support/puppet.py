@@ -10,18 +10,23 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.agents import Agent, Answer, Call, said
 from tests.support.running import WAIT_S, running
 
+_GONE: ContextVar[threading.Event] = ContextVar("gone")
+
 
 class Turn:
-    """One call that waits for its answer."""
+    """One call that waits for its answer. ``gone``: its caller has hung up."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self.gone = _GONE.get()
         self._loop = asyncio.get_running_loop()
         self._words: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -38,7 +43,8 @@ class Turn:
         self._say(("end", None))
 
     def _say(self, word: tuple[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._words.put_nowait, word)
+        # As it is now: the test may change its task before the agent has sent it.
+        self._loop.call_soon_threadsafe(self._words.put_nowait, deepcopy(word))
 
     async def play(self) -> Answer:
         """What the agent answers."""
@@ -71,10 +77,11 @@ class Puppet(Agent):
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def next(self, method: str = "", *, timeout_s: float = WAIT_S) -> Turn:
-        """The oldest call that was not taken yet; waits for one. Fails after ``timeout_s``."""
+        """The oldest call that was not taken yet and still waits. Fails after ``timeout_s``."""
 
         def found() -> Turn | None:
-            return next((t for t in self._waiting if method in ("", t.call.method)), None)
+            live = (t for t in self._waiting if not t.gone.is_set())
+            return next((t for t in live if method in ("", t.call.method)), None)
 
         with self._changed:
             turn = self._changed.wait_for(found, timeout_s)
@@ -84,10 +91,24 @@ class Puppet(Agent):
             self._waiting.remove(turn)
             return turn
 
-    def idle(self) -> bool:
-        """Whether every call was taken by the test."""
-        with self._changed:
-            return not self._waiting
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Listens for the caller's going away while the call is answered."""
+        heard: asyncio.Queue[Any] = asyncio.Queue()
+        gone = threading.Event()
+        _GONE.set(gone)
+
+        async def listen() -> None:
+            while not gone.is_set():
+                message = await receive()
+                heard.put_nowait(message)
+                if message["type"] == "http.disconnect":
+                    gone.set()
+
+        listening = asyncio.create_task(listen())
+        try:
+            await super().__call__(scope, heard.get, send)
+        finally:
+            listening.cancel()
 
     def asks(self, task: dict[str, Any], text: str) -> dict[str, Any]:
         """The task, now asking the caller; for an answer."""

@@ -29,6 +29,7 @@ from a2a_handoff.transports.native import (
 from a2a_handoff.wire import native
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_context
+from a2a_handoff.wire.context_reader import Overdue
 from a2a_handoff.wire.delivery import snapshot_json
 from a2a_handoff.wire.native import views
 
@@ -110,7 +111,11 @@ class RestSurface:
         now = self._broker.now()
         message_id = body.message_id or request.headers.get("idempotency-key", "") or self._broker.new_id()
         message = body.message_json(message_id)
-        package = read_context(body.handoff_context(), path="", now=now)
+        refusal = None
+        try:
+            package = read_context(body.handoff_context(), path="", now=now)
+        except Overdue as late:
+            package, refusal = late.package, late
         return Incoming(
             message=message,
             message_id=message_id,
@@ -124,6 +129,7 @@ class RestSurface:
             metadata=msgspec.json.encode({"handoff_context": msgspec.Raw(body.handoff_context())}),
             surface="rest",
             workspace=body.workspace,
+            refusal=refusal,
         )
 
     async def list_handoffs(self, request: Request, principal: Principal) -> Done:

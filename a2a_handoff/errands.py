@@ -105,6 +105,7 @@ class Errands:
         self._begun: dict[str, set[WorkKey]] = {}
         self._misses: dict[str, int] = {}
         self._handlers: dict[WorkKind, Handler] = {
+            WorkKind.PROBE: self._probe,
             WorkKind.DELIVER: self._deliver,
             WorkKind.OFFER_LAPSE: self._offer_lapse,
             WorkKind.RESOLVE: self._resolve,
@@ -144,9 +145,8 @@ class Errands:
         agent = self._registry.get(h.tenant, attempt.agent_id)
         if self._has_begun(work) and await self._begun_before(work, h, attempt, agent):
             return
-        if agent is None or agent.card_problem:
-            detail = "the agent is not registered any more" if agent is None else agent.card_problem
-            await self._failed(work, attempt, Outcome.TARGET_UNAVAILABLE, detail, again=False)
+        agent = await self._reachable(work, attempt, agent)
+        if agent is None:
             return
         if attempt.readiness is Readiness.OFFER and attempt.acked_at is None:
             ready = await self._ready(work, h, attempt, agent)
@@ -156,15 +156,40 @@ class Errands:
         elif attempt.readiness is Readiness.PROBE and not self._registry.heard_within(
             h.tenant, agent.agent_id, _HEARD_FROM_S
         ):
-            try:
-                await self._client.probe(agent, timeout_s=h.policy.ack_wait_s)
-            except AgentError as error:
-                await self._failed(work, attempt, error.outcome, error.detail, again=True)
-                return
-            self._registry.heard_from(h.tenant, agent.agent_id)
+            # Work of its own: after a crash meanwhile it is plain that nothing was sent.
+            await self._ledger.swap(work.key, self._now(WorkKind.PROBE, attempt))
+            return
         self._begin(work)
         await self._exchange.deliver(work.key, h, attempt, agent)
         self._accounted(work)
+
+    async def _probe(self, work: Work, h: Handoff) -> None:
+        """Look whether a plain agent that was not heard from answers at all, before it gets the task."""
+        attempt = h.attempt
+        if attempt is None or attempt.number != work.key.attempt or attempt.outcome is not None:
+            await self._settle(work.key)
+            return
+        agent = await self._reachable(work, attempt, self._registry.get(h.tenant, attempt.agent_id))
+        if agent is None:
+            return
+        try:
+            await self._client.probe(agent, timeout_s=h.policy.ack_wait_s)
+        except AgentError as error:
+            await self._failed(work, attempt, error.outcome, error.detail, again=True)
+            return
+        self._registry.heard_from(h.tenant, agent.agent_id)
+        await self._ledger.swap(work.key, self._now(WorkKind.DELIVER, attempt))
+
+    def _now(self, kind: WorkKind, attempt: Attempt) -> ev.Schedule:
+        return ev.Schedule(kind=kind, due_at=self._clock.now(), attempt=attempt.number)
+
+    async def _reachable(self, work: Work, attempt: Attempt, agent: Agent | None) -> Agent | None:
+        """The agent, if there is one that can be called; else the attempt has failed."""
+        if agent is not None and not agent.card_problem:
+            return agent
+        detail = "the agent is not registered any more" if agent is None else agent.card_problem
+        await self._failed(work, attempt, Outcome.TARGET_UNAVAILABLE, detail, again=False)
+        return None
 
     def _has_begun(self, work: Work) -> bool:
         """Whether a dead process, or a try of this one that failed, may have sent it already."""

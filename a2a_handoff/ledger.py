@@ -162,6 +162,22 @@ class Ledger:
         """Work that is done and changed nothing."""
         await self.store.commit(Commit(writes=(), now=self._clock.now(), settled=keys))
 
+    async def swap(self, key: WorkKey, work: ev.Schedule) -> None:
+        """Work in place of other work, in one commit. The handoff does not change."""
+        async with self._lock(key.handoff_id):
+            for _ in range(_CONFLICTS):
+                h = await self._current(key.handoff_id)
+                write = HandoffWrite(handoff=h, events=(), expected_version=h.version, actions=(work,))
+                commit = Commit(writes=(write,), now=self._clock.now(), settled=(key,))
+                try:
+                    committed = await self.store.commit(commit)
+                except VersionConflict:
+                    self._feed.forget(key.handoff_id)
+                    continue
+                self.on_work(committed.claimed)
+                return
+        raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
+
     async def _commit_change(
         self,
         before: Handoff,

@@ -14,6 +14,7 @@ from a2a_handoff.core.handoff import Attempt, Handoff
 #: Void when an attempt ends. A message of the caller is not: it goes to whoever takes the task next.
 _OF_AN_ATTEMPT = frozenset(
     {
+        WorkKind.PROBE,
         WorkKind.DELIVER,
         WorkKind.OFFER_LAPSE,
         WorkKind.RECONCILE,

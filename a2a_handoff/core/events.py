@@ -682,6 +682,7 @@ Event = (
 class WorkKind(StrEnum):
     """What the dispatcher can do for a handoff; at most one of a kind and attempt is pending."""
 
+    PROBE = "probe"
     DELIVER = "deliver"
     OFFER_LAPSE = "offer_lapse"
     RESOLVE = "resolve"

@@ -669,6 +669,28 @@ def test_work_stays_orphaned_until_it_is_scheduled_anew(disk: Disk) -> None:
     disk.run(dies, takes_over)
 
 
+def test_work_may_take_the_place_of_other_work_without_an_event(disk: Disk) -> None:
+    write = first_write("h-1", actions=(DELIVER,))
+    probe = Schedule(kind=WorkKind.PROBE, due_at=NOW, attempt=1)
+
+    async def swaps(store: Store) -> None:
+        await store.commit(commit_of(write))
+        swapped = replace(write, events=(), expected_version=1, actions=(probe,))
+        committed = await store.commit(commit_of(swapped, settled=(key_of(DELIVER),)))
+        assert committed.recorded == ()
+        assert committed.claimed == (Work(key=key_of(probe), due_at=NOW),)
+        assert await store.load_handoff("h-1") == write.handoff
+        with pytest.raises(VersionConflict):
+            await store.commit(
+                commit_of(replace(swapped, expected_version=2, handoff=replace(write.handoff, version=2)))
+            )
+
+    async def finds_it(store: Store) -> None:
+        assert [work.key for work in await store.claim_work(now=NOW, limit=10)] == [key_of(probe)]
+
+    disk.run(swaps, finds_it)
+
+
 # --- listings ------------------------------------------------------------------------------------
 
 

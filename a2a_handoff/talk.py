@@ -248,7 +248,7 @@ class Talk:
             outputs = tuple(o for o in outputs if canonical(o.body) not in meant)
         message = update.message
         going_on = update.state in (RemoteState.WORKING, RemoteState.SUBMITTED)
-        if message in known and (going_on or self.handoff.state.asks):
+        if message in known and (going_on or self._waits()):
             message = b""
         said.update(output.body for output in outputs)
         said.add(message)
@@ -259,7 +259,11 @@ class Talk:
         auth = update.state is RemoteState.AUTH_REQUIRED
         known = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
         nothing_new = not update.message and not update.outputs
-        return update.snapshot and nothing_new and self.handoff.state is known
+        return update.snapshot and nothing_new and self._waits() and self.handoff.state is known
+
+    def _waits(self) -> bool:
+        """Whether it is known that the target waits for the caller."""
+        return self.handoff.state.asks and not self.handoff.uncertain
 
     async def _directed(self, commands: list[Command], directive: Directive, *, target_open: bool) -> None:
         """The target hands the task on, or gives it back."""

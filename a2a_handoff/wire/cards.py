@@ -28,6 +28,7 @@ from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.text import name_fault
 from a2a_handoff.wire.card_reader import CardFacts, read_facts
 from a2a_handoff.wire.card_values import Finding, Severity
+from a2a_handoff.wire.fields import decode_any
 from a2a_handoff.wire.positions import positions_of
 
 CARD_BYTES_MAX = 1_048_576
@@ -84,7 +85,7 @@ def read_card(raw: bytes, *, found_at: str = "", path: str = "") -> tuple[CardFa
             Code.PAYLOAD_TOO_LARGE, f"The card has {len(raw)} bytes, at most {CARD_BYTES_MAX} are taken."
         )
     try:
-        document = msgspec.json.decode(raw)
+        document = decode_any(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _refused([Finding("", "is not JSON", Severity.ERROR)], path) from None
     facts, findings = read_facts(document, found_at=found_at)

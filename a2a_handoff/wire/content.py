@@ -13,9 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI
+from a2a_handoff.wire.fields import decode_any
 from a2a_handoff.wire.shapes import fields_of, pack
-
-_DECODE = msgspec.json.Decoder().decode
 
 
 def digest_of(message: bytes, metadata: bytes) -> str:
@@ -30,7 +29,7 @@ def same_content(message: bytes, metadata: bytes, other_message: bytes, other_me
 
 def canonical(body: bytes) -> bytes:
     """JSON in one way of writing: equal for what says the same."""
-    return msgspec.json.encode(_DECODE(body), order="sorted")
+    return msgspec.json.encode(decode_any(body), order="sorted")
 
 
 def under_id(message: bytes, message_id: str) -> bytes:
@@ -39,8 +38,8 @@ def under_id(message: bytes, message_id: str) -> bytes:
 
 
 def _content(message: bytes, metadata: bytes) -> tuple[Any, Any]:
-    said: Any = _DECODE(message)
-    beside: Any = _DECODE(metadata) if metadata else {}
+    said: Any = decode_any(message)
+    beside: Any = decode_any(metadata) if metadata else {}
     for holder in (_member(said, "metadata"), beside):
         for name in (CONTEXT_KEY, EXTENSION_URI):
             package = _member(holder, name)

@@ -41,6 +41,9 @@ DIRECTIVES = frozenset({"offer", "rescinded", "child", "ready", "declined", "rec
 _INTENT_CHARS = 500
 _SUMMARY_BYTES = 1_900
 
+#: No package within its limits is longer, unless it is white space.
+_COPY_BYTES_MAX = 4_194_304
+
 
 def read_package(
     params_metadata: Mapping[str, Raw] | None,
@@ -58,14 +61,16 @@ def read_package(
     if not found:
         return None
     (path, raw), *copies = found
+    package = read_context(raw, path=path, now=now, limits=limits)
     for other, copy in copies:
-        if not same_json(bytes(raw), bytes(copy)):
+        # What is read is within its limits; a copy is compared only if it can be, too.
+        if len(bytes(copy)) > _COPY_BYTES_MAX or not same_json(bytes(raw), bytes(copy)):
             raise HandoffError(
                 Code.INVALID_CONTEXT,
                 f"Two handoff contexts disagree: {path} and {other}. Send one, or the same twice.",
                 violations=(Violation(other, f"differs from {path}"),),
             )
-    return read_context(raw, path=path, now=now, limits=limits)
+    return package
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -34,8 +35,17 @@ _NO_PARAMS: Final = Raw(b"{}")
 #: One pass that shows at once how many brackets there are and whether a number may be too large.
 _FOLD: Final = bytes.maketrans(b"[]123456789E", b"{}000000000e")
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'"[]{}'))
+_TOO_DEEP: Final = b"{" * (DEPTH_MAX + 1)
+
+#: A step down and a step up, as signed bytes.
+_STEPS: Final = bytes.maketrans(b"{}", b"\x01\xff")
+
 _LONG_DIGITS: Final = b"0" * 200
-_NUMBER: Final = re.compile(rb"-?[0-9][0-9.eE+-]*")
+
+#: What no double may hold. Possessive, so that a run of digits is looked at once, however long it is.
+_HUGE: Final = re.compile(
+    rb"(?<![0-9.eE+-])-?(?:[0-9.]++[eE]\+?[0-9]{3,}+|[0-9]{200,}+[0-9.]*+(?:[eE][+-]?[0-9]++)?)"
+)
 
 
 class _Envelope(msgspec.Struct, frozen=True, gc=False):
@@ -151,24 +161,19 @@ def _vet_text(body: bytes, folded: bytes) -> None:
             body.decode()
         except UnicodeDecodeError:
             raise HandoffError(Code.PARSE_ERROR, "The body is not UTF-8.") from None
-    if folded.count(b"{") > DEPTH_MAX and _deeper(body, DEPTH_MAX):
+    if folded.count(b"{") > DEPTH_MAX and _too_deep(body):
         message = f"The body is not JSON, or nested deeper than {DEPTH_MAX}."
         raise HandoffError(Code.PARSE_ERROR, message)
 
 
-def _deeper(body: bytes, depth: int) -> bool:
-    """Whether brackets are nested deeper, or not closed.
-
-    Each round takes away the innermost pairs, so as many rounds as levels leave nothing.
-    """
+def _too_deep(body: bytes) -> bool:
+    """Whether brackets are nested deeper than ``DEPTH_MAX``, in time that grows with the body's length."""
     skeleton = _without_escapes(body).translate(_FOLD, _NOT_STRUCTURE).replace(b'""', b"")
     if b'"' in skeleton:
         skeleton = b"".join(skeleton.split(b'"')[::2])
-    for _ in range(depth):
-        if not skeleton:
-            return False
-        skeleton = skeleton.replace(b"{}", b"")
-    return bool(skeleton)
+    if _TOO_DEEP in skeleton:
+        return True
+    return max(accumulate(memoryview(skeleton.translate(_STEPS)).cast("b")), default=0) > DEPTH_MAX
 
 
 def _vet_numbers(body: bytes, folded: bytes) -> None:
@@ -178,16 +183,15 @@ def _vet_numbers(body: bytes, folded: bytes) -> None:
     """
     if b"0e000" not in folded and _LONG_DIGITS not in folded:
         return
-    for text in _without_escapes(body).split(b'"')[::2]:
-        for number in _NUMBER.findall(text):
-            if math.isinf(float(number)):
-                shown = number[:20].decode()
-                fault = Violation("", f"the number {shown} is outside the range of a double")
-                raise HandoffError(
-                    Code.INVALID_PARAMS,
-                    "A number is outside the range of a double.",
-                    violations=(fault,),
-                )
+    numbers = set(_HUGE.findall(b" ".join(_without_escapes(body).split(b'"')[::2])))
+    if not any(map(math.isinf, map(float, numbers))):
+        return
+    shown = next(number for number in numbers if math.isinf(float(number)))[:20].decode()
+    raise HandoffError(
+        Code.INVALID_PARAMS,
+        "A number is outside the range of a double.",
+        violations=(Violation("", f"the number {shown} is outside the range of a double"),),
+    )
 
 
 def _without_escapes(body: bytes) -> bytes:

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.wire.fields import decode_any
 
 _object = msgspec.json.Decoder(dict[str, Raw])
 
@@ -34,7 +35,7 @@ class _RawSchema:
         return core_schema.no_info_plain_validator_function(
             self._keep,
             serialization=core_schema.plain_serializer_function_ser_schema(
-                msgspec.json.decode, when_used="json"
+                decode_any, when_used="json"
             ),
         )
 
@@ -72,7 +73,7 @@ def decode(model: type[_M], body: bytes) -> _M:
     try:
         fields = _object.decode(body or b"{}")
         values = {
-            name: value if name in _raw_names(model) else msgspec.json.decode(value)
+            name: value if name in _raw_names(model) else decode_any(value)
             for name, value in fields.items()
         }
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

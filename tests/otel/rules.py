@@ -58,13 +58,10 @@ def _expressions(expr: str) -> Iterator[tuple[str, str]]:
             yield f"without {' '.join(match[0].split())}", _replaced(expr, match.span(), "")
     for match in _ZERO.finditer(expr):
         yield "1 * for 0 *", _replaced(expr, match.span(), match[0].replace("0 *", "1 *", 1))
-    dead = [match.span() for match in _ZERO.finditer(expr)]
-    labels = [match.span() for match in _MATCHERS.finditer(expr)]
+    apart = [match.span() for part in (_ZERO, _MATCHERS) for match in part.finditer(expr)]
     for span, what in _changes(expr):
-        inside = what[0] in "<>=!+-/0123456789" and any(a <= span[0] < b for a, b in labels)
-        if inside or any(a <= span[0] < b for a, b in dead):
-            continue
-        yield f"{expr[slice(*span)].strip()} -> {what.strip()} at {span[0]}", _replaced(expr, span, what)
+        if not any(start <= span[0] < end for start, end in apart):
+            yield f"{expr[slice(*span)].strip()} -> {what.strip()} at {span[0]}", _replaced(expr, span, what)
     for match in _MATCHERS.finditer(expr):
         for what in _other_matchers(match[1]):
             yield f"{match[0]} -> {what}", _replaced(expr, match.span(), what)
@@ -111,14 +108,10 @@ def _replaced(text: str, span: tuple[int, int], other: str) -> str:
 def concerned(rule: Rule) -> tuple[list[Rule], dict[str, Any]]:
     """The rules that make and use what ``rule`` makes, and the tests of these, to be faster."""
     every = {name_of(other): other for other in rules()}
-    below = _reach(name_of(rule), {name: _names(other["expr"]) for name, other in every.items()})
-    above = _reach(
-        name_of(rule),
-        {name: {user for user, other in every.items() if name in _names(other["expr"])} for name in every},
-    )
-    needed = below | {
-        under for name in above for under in _reach(name, {n: _names(r["expr"]) for n, r in every.items()})
-    }
+    uses = {name: _names(other["expr"]) & every.keys() for name, other in every.items()}
+    used_by = {name: {user for user in uses if name in uses[user]} for name in every}
+    above = _reach(name_of(rule), used_by)
+    needed = {below for name in above for below in _reach(name, uses)}
     used = {name for needs in needed for name in _names(every[needs]["expr"])}
     document = yaml.safe_load((OTEL / "rules_test.yml").read_text(encoding="utf-8"))
     tests: list[dict[str, Any]] = []
@@ -142,7 +135,7 @@ def _reach(start: str, edges: dict[str, set[str]]) -> set[str]:
     queue = [start]
     while queue:
         name = queue.pop()
-        if name in edges and name not in seen:
+        if name not in seen:
             seen.add(name)
             queue.extend(edges[name])
     return seen

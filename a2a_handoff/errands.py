@@ -39,7 +39,6 @@ from a2a_handoff.wire.delivery import rescind_delivery
 
 _LOG = logging.getLogger("a2a_handoff.dispatcher")
 
-_MISSES = 3
 _HEARD_FROM_S = 5.0
 _STORE_AGAIN_S = 1.0
 _FORWARD_AGAIN_S = 0.5
@@ -360,11 +359,13 @@ class Errands:
         if h.state.asks and not h.uncertain:
             await self._settle(work.key)  # the target waits for the caller, and so does the broker
             return
-        agent = self._registry.get(h.tenant, attempt.agent_id)
-        if agent is None or not attempt.remote.task_id or self._exchange.busy(h.id):
+        if not attempt.remote.task_id or self._exchange.busy(h.id):
             await self._put_back(work.key, h.policy.reconcile_every_s)
             return
+        agent = self._registry.get(h.tenant, attempt.agent_id)
         try:
+            if agent is None:
+                raise AgentError(Outcome.TARGET_UNAVAILABLE, "it is not registered any more", sent=Sent.NO)
             finished = await self._exchange.reconcile(work.key, h, attempt, agent)
         except AgentError as error:
             await self._missed(work, h, attempt, error)
@@ -380,7 +381,7 @@ class Errands:
             await self._change(work, lambda _: (fail,))
             return
         misses = self._misses[h.id] = self._misses.get(h.id, 0) + 1
-        if misses == _MISSES:
+        if misses * h.policy.reconcile_every_s >= h.policy.lost_after_s:
             await self._ledger.change(
                 h.id,
                 lambda now: (

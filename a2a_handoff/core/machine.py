@@ -121,10 +121,10 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
             return _move_on(h, (ended,), now, means)
         case ev.DeliveryFailed():
             return _delivery_failed(h, command, now)
-        case ev.DeliveryUnsure(attempt=number, detail=detail, means=means):
-            return _unsure(h, number, detail, now, means)
-        case ev.TargetLost(attempt=number, detail=detail, means=means):
-            return _unsure(h, number, detail, now, means)
+        case ev.DeliveryUnsure():
+            return _unsure(h, command, now)
+        case ev.TargetLost():
+            return _unsure(h, command, now)
         case ev.OfferLapsed():
             return _offer_lapsed(h, command, now)
         case ev.Progress():
@@ -484,13 +484,17 @@ def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Even
     return _move_on(h, (_end_attempt(attempt, now, c.outcome, c.detail, rescind=late),), now, c.means)
 
 
-def _unsure(h: Handoff, number: int, detail: str, now: float, means: ev.Means) -> tuple[Event, ...]:
-    """It may be at work. Another agent gets the task only if running it twice does no harm."""
-    attempt = _current(h, number)
-    if h.replay_safe and not h.output_started and not h.state.asks:
-        ended = _end_attempt(attempt, now, Outcome.TIMEOUT, detail, rescind=True)
-        return _move_on(h, (ended,), now, means)
-    return _mark_uncertain(h, attempt, detail, now)
+def _unsure(h: Handoff, c: ev.DeliveryUnsure | ev.TargetLost, now: float) -> tuple[Event, ...]:
+    """It may be at work. Another agent gets the task only if running it twice does no harm.
+
+    A target whose task is known is asked about it before that, until it counts as lost.
+    """
+    attempt = _current(h, c.attempt)
+    can_be_asked = isinstance(c, ev.DeliveryUnsure) and bool(attempt.remote.task_id)
+    if h.replay_safe and not h.output_started and not h.state.asks and not can_be_asked:
+        ended = _end_attempt(attempt, now, Outcome.TIMEOUT, c.detail, rescind=True)
+        return _move_on(h, (ended,), now, c.means)
+    return _mark_uncertain(h, attempt, c.detail, now)
 
 
 def _mark_uncertain(h: Handoff, attempt: Attempt, detail: str, now: float) -> tuple[Event, ...]:

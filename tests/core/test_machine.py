@@ -270,6 +270,17 @@ def test_unless_the_sender_said_that_running_it_twice_does_no_harm() -> None:
     assert ended.rescind
 
 
+def test_a_target_whose_task_is_known_is_asked_before_another_agent_gets_it() -> None:
+    world = World(request(candidate("a"), candidate("b"), replay_safe=True))
+    world.do(
+        ev.Acknowledge(agent_id="a", attempt=1, remote=ev.Remote(task_id="r-1")),
+        ev.DeliveryUnsure(attempt=1, detail="the stream was cut", means=means("b", n=2)),
+    )
+    assert (world.h.holder, world.h.uncertain) == ("a", True)
+    world.do(ev.TargetLost(attempt=1, detail="it does not answer", means=means("b", n=2)))
+    assert (world.h.holder, world.h.state) == ("b", State.OFFERED)
+
+
 def test_nothing_is_replayed_once_output_was_recorded() -> None:
     world = World(request(candidate("a"), candidate("b"), replay_safe=True))
     world.do(

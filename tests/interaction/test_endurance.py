@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.client.raw_server import SSE_HEAD, Request, event, reset, working
 from tests.support.agents import Agent, Answer, Call, card
 from tests.support.running import WAIT_S, Broker, broker, running
-from tests.support.wire import Gate, eventually
+from tests.support.wire import Gate, calls, eventually, raw
 
 
 def _register(b: Broker, name: str, url: str, **more: Any) -> None:
@@ -42,43 +43,54 @@ def test_work_is_claimed_again_after_a_fault_of_ours(
     assert "claim failed and begins anew" in caplog.text
 
 
-def test_a_message_of_the_caller_reaches_the_next_agent_if_the_first_one_is_lost(tmp_path: Path) -> None:
+async def _works_until_told(agent: Agent, call: Call, told: Gate) -> Answer:
+    task_id = call.message.get("taskId", "")
+    if task_id:
+        told.open()
+        return {"task": agent.tasks[task_id]}
+
+    async def events() -> AsyncIterator[dict[str, Any]]:
+        task = agent.task("WORKING")
+        yield {"task": task}
+        await told.wait()
+        yield agent.status(task, "COMPLETED", "done")
+
+    return events()
+
+
+async def _resets(_: Request, writer: asyncio.StreamWriter) -> None:
+    reset(writer)
+
+
+def test_a_target_that_does_not_answer_any_more_is_lost_and_what_is_on_its_way_goes_to_the_next(
+    tmp_path: Path,
+) -> None:
     cut, told = Gate(), Gate()
 
-    async def loses(agent: Agent, call: Call) -> Answer:
-        if call.message.get("taskId"):
+    async def loses(request: Request, writer: asyncio.StreamWriter) -> None:
+        if "taskId" in request.params["message"]:
             await asyncio.Event().wait()
+        writer.write(SSE_HEAD + event(working()))
+        await writer.drain()
+        await cut.wait()
+        reset(writer)
 
-        async def events() -> AsyncIterator[dict[str, Any]]:
-            yield {"task": agent.task("WORKING")}
-            await cut.wait()
-
-        return events()
-
-    async def works(agent: Agent, call: Call) -> Answer:
-        task_id = call.message.get("taskId", "")
-        if task_id:
-            told.open()
-            return {"task": agent.tasks[task_id]}
-
-        async def events() -> AsyncIterator[dict[str, Any]]:
-            task = agent.task("WORKING")
-            yield {"task": task}
-            await told.wait()
-            yield agent.status(task, "COMPLETED", "done")
-
-        return events()
-
-    lost, other = Agent(loses), Agent(works)
-    with running(lost) as first, running(other) as second, broker(tmp_path) as b:
-        _register(b, "a-lost", first, streaming=True)
-        _register(b, "b-next", second, streaming=True)
+    other = Agent(lambda agent, call: _works_until_told(agent, call, told))
+    with (
+        raw(SendStreamingMessage=loses, GetTask=_resets, CancelTask=_resets) as lost,
+        running(other) as url,
+        broker(tmp_path, reconcile_every=0.25, lost_after=1) as b,
+    ):
+        _register(b, "a-lost", lost.url, streaming=True)
+        _register(b, "b-next", url, streaming=True)
         route = {"target_agent": "a-lost", "fallback": ["b-next"], "replay_safe": True}
         task = b.send(context=route, wait=False)
         b.until(task["id"], "acknowledged")
         b.send("and hurry", message={"taskId": task["id"]}, wait=False)
-        eventually(lambda: len(lost.calls) == 2)  # the message is on its way when the agent is lost
+        eventually(lambda: len(calls(lost, "SendStreamingMessage")) == 2)
         cut.open()
-        b.until(task["id"], "completed")
+        ended = b.until(task["id"], "completed")
+    assert len(calls(lost, "GetTask")) >= 4
+    assert ended["attempts"][0]["outcome"] == "timeout"
     heard = [(call.text, call.message.get("taskId")) for call in other.calls]
     assert heard == [("hello", None), ("and hurry", "r-1")]

@@ -105,8 +105,8 @@ def _replaced(text: str, span: tuple[int, int], other: str) -> str:
     return text[: span[0]] + other + text[span[1] :]
 
 
-def concerned(rule: Rule) -> tuple[list[Rule], dict[str, Any]]:
-    """The rules that make and use what ``rule`` makes, and the tests of these, to be faster."""
+def concerned(rule: Rule) -> tuple[list[Rule], list[dict[str, Any]]]:
+    """The rules that make and use what ``rule`` makes, and the tests of these, one for each file."""
     every = {name_of(other): other for other in rules()}
     uses = {name: _names(other["expr"]) & every.keys() for name, other in every.items()}
     used_by = {name: {user for user in uses if name in uses[user]} for name in every}
@@ -120,10 +120,9 @@ def concerned(rule: Rule) -> tuple[list[Rule], dict[str, Any]]:
         alerts = [t for t in test.get("alert_rule_test", ()) if t["alertname"] in above]
         if values or alerts:
             series = [s for s in test["input_series"] if _names(s["series"]) & used]
-            tests.append(
-                test | {"input_series": series, "promql_expr_test": values, "alert_rule_test": alerts}
-            )
-    return [other for name, other in every.items() if name in needed], document | {"tests": tests}
+            cut = {"input_series": series, "promql_expr_test": values, "alert_rule_test": alerts}
+            tests.append(document | {"tests": [test | cut]})
+    return [other for name, other in every.items() if name in needed], tests
 
 
 def _names(expr: str) -> set[str]:

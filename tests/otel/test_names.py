@@ -94,6 +94,15 @@ def test_the_signals_in_the_table_are_all_that_there_are() -> None:
     assert recorded == {rule["record"] for rule in rules() if "record" in rule}
 
 
+def test_every_cause_on_the_page_of_alerts_is_one_that_there_is() -> None:
+    page = (OTEL.parent / "docs/how-to/alerts.md").read_text(encoding="utf-8")
+    causes = [re.findall(r"`(\w+)`", row) for row in re.findall(r"^\| (`\w+`[^|]*)\|", page, re.MULTILINE)]
+    assert {cause for row in causes for cause in row} <= {outcome.value for outcome in Outcome}
+    assert len(causes) > 3
+    panels_named = set(re.findall(r"\*([A-Z][^*]+)\*", page)) - {"Handoffs"}
+    assert panels_named <= {panel["title"] for panel in panels()}
+
+
 # --- the dashboard -------------------------------------------------------------------------------
 
 

@@ -34,7 +34,6 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
-from a2a_handoff.talk import closable
 from a2a_handoff.wire.delivery import rescind_delivery
 
 _LOG = logging.getLogger("a2a_handoff.dispatcher")
@@ -402,7 +401,7 @@ class Errands:
                     elif attempt.readiness is Readiness.OFFER:
                         message = rescind_delivery(h, attempt, message_id=self._clock.new_id())
                         async with contextlib.aclosing(
-                            closable(self._client.send(agent, message, first_wait_s=h.policy.ack_wait_s))
+                            self._client.send(agent, message, first_wait_s=h.policy.ack_wait_s)
                         ) as answers:
                             async for _ in answers:
                                 break

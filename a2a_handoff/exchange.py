@@ -33,7 +33,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
-from a2a_handoff.talk import Talk, Talks, closable
+from a2a_handoff.talk import Talk, Talks
 from a2a_handoff.wire.delivery import (
     child_delivery,
     delivered_context,
@@ -92,7 +92,7 @@ class Exchange:
             async with (
                 asyncio.timeout(h.policy.ack_wait_s),
                 contextlib.aclosing(
-                    closable(self.client.send(agent, delivery, first_wait_s=h.policy.ack_wait_s))
+                    self.client.send(agent, delivery, first_wait_s=h.policy.ack_wait_s)
                 ) as answers,
             ):
                 async for update in answers:

@@ -6,7 +6,7 @@ The service sees the world only through these protocols. Adapters stand above th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol
@@ -478,14 +478,14 @@ class AgentError(Exception):
 class AgentClient(Protocol):
     """Talks A2A to agents, in whatever generation and binding their card offers.
 
-    Every method raises ``AgentError`` and nothing else.
+    Every method raises ``AgentError`` and nothing else. Generators are to be closed on every way out.
     """
 
     async def probe(self, agent: Agent, *, timeout_s: float) -> None:
         """See whether the agent is there, by reading its card. Any HTTP answer counts as *there*."""
         ...
 
-    def send(self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None) -> AsyncIterator[Update]:
+    def send(self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None) -> AsyncGenerator[Update]:
         """Deliver a message and yield what comes back until a terminal or interrupted state.
 
         Streams where the agent can; else sends with ``returnImmediately`` and polls; else waits.
@@ -499,7 +499,7 @@ class AgentClient(Protocol):
         """The target's task as it stands, as a snapshot."""
         ...
 
-    def subscribe(self, agent: Agent, remote_task_id: str) -> AsyncIterator[Update]:
+    def subscribe(self, agent: Agent, remote_task_id: str) -> AsyncGenerator[Update]:
         """Follow a task that is under way; a snapshot first. Falls back to polling ``get``."""
         ...
 

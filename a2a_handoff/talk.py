@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -117,7 +117,7 @@ class Talk:
     follow_up: bool = False
     overtaken: bool = False
 
-    async def run(self, answers: AsyncIterator[Update]) -> None:
+    async def run(self, answers: AsyncGenerator[Update]) -> None:
         """Read to the end, and settle the work whatever happens.
 
         Raises ``AgentError`` for a follow-up that the target cannot have got.
@@ -139,9 +139,9 @@ class Talk:
         self._heard()
         return await self.take([update]) or await self.read(client.subscribe(self.agent, remote_id))
 
-    async def read(self, answers: AsyncIterator[Update]) -> bool:
+    async def read(self, answers: AsyncGenerator[Update]) -> bool:
         """Take in everything that comes. True if the conversation came to its end."""
-        async with contextlib.aclosing(closable(answers)) as updates:
+        async with contextlib.aclosing(answers) as updates:
             first = await self._first(updates)
             if first is None:
                 return False
@@ -175,22 +175,30 @@ class Talk:
         if self.follow_up:
             async with self.talks.turn(self.handoff.id, self.handoff.policy.ack_wait_s):
                 return await anext(updates, None)
-        waiting = asyncio.ensure_future(anext(updates, None))
+        if self.asking:
+            return await anext(updates, None)
+        loop = asyncio.get_running_loop()
+        telling: list[asyncio.Task[None]] = []
+        alarm = loop.call_later(
+            self.handoff.policy.ack_wait_s, lambda: telling.append(loop.create_task(self._overdue()))
+        )
         try:
-            if not self.asking:
-                done, _ = await asyncio.wait((waiting,), timeout=self.handoff.policy.ack_wait_s)
-                if not done:
-                    await self._overdue()
-            return await waiting
+            return await anext(updates, None)
         finally:
-            if not waiting.done():
-                waiting.cancel()
-                with contextlib.suppress(asyncio.CancelledError, AgentError):
-                    await waiting
+            alarm.cancel()
+            for task in telling:
+                task.cancel()
 
     async def _overdue(self) -> None:
+        """Tell the source, beside the wait. If that moves the task on, this conversation is stopped."""
         unsure = self._unsure("no answer yet")
-        self._moved(await self._change(unsure))
+        with contextlib.suppress(HandoffError):
+            await _patiently(
+                lambda: self.talks.ledger.change(
+                    self.handoff.id,
+                    lambda h: (unsure,) if h.attempt is not None and h.attempt.acked_at is None else (),
+                )
+            )
 
     def _unsure(self, detail: str) -> ev.DeliveryUnsure:
         return ev.DeliveryUnsure(
@@ -204,7 +212,7 @@ class Talk:
         commands: list[Command] = []
         verdict: Verdict | None = None
         sent = delivered_context(self.event, self.agent, self.talks.broker.count)
-        means = self.talks.broker.means(self.handoff)
+        means = self.talks.broker.means
         attempt = self.attempt
         said: set[bytes] = set()
         for update in batch:
@@ -391,18 +399,7 @@ def _merge(commands: list[Command], more: tuple[Command, ...]) -> None:
             commands.append(command)
 
 
-async def closable(updates: AsyncIterator[Update]) -> AsyncGenerator[Update]:
-    """The client's iterator as a generator that is closed on every way out."""
-    try:
-        async for update in updates:
-            yield update
-    finally:
-        close = getattr(updates, "aclose", None)
-        if close is not None:
-            await close()
-
-
-async def _batches(updates: AsyncIterator[Update]) -> AsyncGenerator[list[Update]]:
+async def _batches(updates: AsyncGenerator[Update]) -> AsyncGenerator[list[Update]]:
     """Everything that arrived since the last batch was taken, at least one."""
     queue: asyncio.Queue[Update | Exception | None] = asyncio.Queue(maxsize=_QUEUED_UPDATES)
 

@@ -16,6 +16,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 from urllib.parse import urljoin
 
@@ -91,17 +92,12 @@ class A2AClient:
             # Whatever went wrong, no task was sent.
             raise AgentError(error.outcome, error.detail, sent=Sent.NO, again=True) from None
 
-    async def send(
-        self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None
-    ) -> AsyncGenerator[Update]:
+    def send(self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None) -> AsyncGenerator[Update]:
         """Deliver a message and yield what comes back until a terminal or interrupted state."""
-        interface = calls.interface_of(agent)
-        call = calls.send(interface, agent, delivery)
         # Not shorter than connecting may take: a cut there would look like a request that was sent.
         wait_s = None if first_wait_s is None else max(first_wait_s, self._connect_s + _CONNECT_MARGIN_S)
-        async with aclosing(self._follow(interface, call, wait_s)) as updates:
-            async for update in updates:
-                yield _unless_own(update, delivery.traceparent)
+        make = partial(calls.send, agent=agent, delivery=delivery)
+        return self._follow(agent, make, wait_s, own=delivery.traceparent)
 
     async def get(self, agent: Agent, remote_task_id: str) -> Update:
         """The target's task as it stands, as a snapshot."""
@@ -121,9 +117,9 @@ class A2AClient:
                 return
         heard = False
         if agent.streaming:
-            call = calls.subscribe(interface, remote_task_id)
+            make = partial(calls.subscribe, task_id=remote_task_id)
             try:
-                async with aclosing(self._follow(interface, call, self._call_s)) as updates:
+                async with aclosing(self._follow(agent, make, self._call_s)) as updates:
                     async for update in updates:
                         heard = True
                         yield (
@@ -160,22 +156,29 @@ class A2AClient:
         async with self._http.exchange(call, wait_s=self._call_s) as answer:
             return await self._read_whole(interface, answer, wait_s=self._call_s)
 
-    async def _follow(self, interface: Interface, call: Call, wait_s: float | None) -> AsyncGenerator[Update]:
-        """Send, and yield the events of the stream, or the answer and what polling finds after it."""
+    async def _follow(
+        self, agent: Agent, make: Callable[[Interface], Call], wait_s: float | None, *, own: str = ""
+    ) -> AsyncGenerator[Update]:
+        """Send, and yield the events of the stream, or the answer and what polling finds after it.
+
+        ``own`` is our traceparent: a target that sends it back has said nothing about a span of its own.
+        """
+        interface = calls.interface_of(agent)
+        call = make(interface)
         began = time.monotonic()
         async with self._http.exchange(call, wait_s=wait_s) as answer:
             if answer.status == 200 and answer.header("content-type").startswith("text/event-stream"):
                 left_s = None if wait_s is None else max(wait_s - (time.monotonic() - began), 0.0)
                 async with aclosing(self._events(interface, answer, left_s)) as updates:
                     async for update in updates:
-                        yield update
+                        yield _unless_own(update, own)
                 return
             update = await self._read_whole(interface, answer, wait_s=self._idle_s)
-        yield update
+        yield _unless_own(update, own)
         if update.snapshot and update.remote_task_id and not _settled(update):
             async with aclosing(self._poll(interface, update)) as updates:
                 async for update in updates:
-                    yield update
+                    yield _unless_own(update, own)
 
     async def _events(
         self, interface: Interface, answer: Exchange, wait_s: float | None
@@ -292,7 +295,6 @@ def _settled(update: Update) -> bool:
 
 
 def _unless_own(update: Update, traceparent: str) -> Update:
-    """A target that sends our own traceparent back has said nothing about a span of its own."""
     if update.traceparent and update.traceparent == traceparent:
         return replace(update, traceparent="")
     return update

@@ -9,7 +9,7 @@ Not here: how it travels (``client``), what follows (``core.machine``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -242,7 +242,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interpret(
-    h: Handoff, attempt: Attempt, update: Update, *, sent: HandoffContext, means: ev.Means, now: float
+    h: Handoff,
+    attempt: Attempt,
+    update: Update,
+    *,
+    sent: HandoffContext,
+    means: Callable[[Handoff], ev.Means],
+    now: float,
 ) -> Verdict:
     """Read one answer. ``sent`` is the context that the target got: what a directive builds on."""
     first = attempt.acked_at is None
@@ -258,7 +264,7 @@ def interpret(
         return Verdict(commands=(fail,), ended=True, target_open=False)
     if first and update.state is RemoteState.REJECTED:
         reason = "the agent rejected the task"
-        decline = ev.Decline(agent_id=attempt.agent_id, attempt=attempt.number, reason=reason, means=means)
+        decline = ev.Decline(agent_id=attempt.agent_id, attempt=attempt.number, reason=reason, means=means(h))
         return Verdict(commands=(decline,), ended=True, target_open=False)
     remote = ev.Remote(task_id=update.remote_task_id, context_id=update.remote_context_id)
     commands: list[Command] = []

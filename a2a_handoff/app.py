@@ -14,16 +14,15 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
-from urllib.parse import unquote
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from a2a_handoff import chores
+from a2a_handoff import __version__, chores
 from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.client import A2AClient, WellKnownCardFetcher
@@ -165,6 +164,7 @@ class Application:
         self.url = self.settings.public_url or url
         await self.store.open()
         await self.registry.load(self.settings.cards, tenant=self.settings.default_tenant)
+        self._tell_agents()
         await self.broadcasts.open()
         await asyncio.to_thread(self._counter.load)
         await self._replay_spans()
@@ -175,6 +175,17 @@ class Application:
             chores.begin(self._measure_queue, "queue"),
         ]
         self.ready = True
+
+    def _tell_agents(self) -> None:
+        count = len(self.registry.agents(self.settings.default_tenant))
+        if count:
+            _LOG.info("%d agents are registered", count)
+        else:
+            _LOG.info(
+                "no agents so far: put AgentCards into %s, or register agents at %s/api/agents",
+                self.settings.cards.absolute(),
+                self.url,
+            )
 
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
@@ -273,7 +284,7 @@ class Application:
         face = ""
         if path.startswith("/agents/"):
             face, _, rest = path[len("/agents/") :].partition("/")
-            face, path = unquote(face), "/" + rest
+            path = "/" + rest
             if (
                 not rest.startswith(".well-known/")
                 and self.registry.get(self.settings.default_tenant, face) is None
@@ -305,9 +316,11 @@ class Application:
 
     def _cold_app(self) -> App:
         routes = [
+            Route("/", self._front_page, methods=["GET"]),
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
             *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
             *self._native,
+            Route("/agents/{agent_id}/{rest:path}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
@@ -317,6 +330,13 @@ class Application:
             exception_handlers={HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal},
         )
         return self.telemetry.asgi(app, routes=routes, trusts=self._trusts)
+
+    async def _front_page(self, request: Request) -> Response:
+        """Where to go from here."""
+        del request
+        paths = {"agent_card": _CARD_PATHS[0], "agents": "/api/agents", "openapi": "/openapi.json"}
+        links = {name: self.url + path for name, path in paths.items()}
+        return JSONResponse({"name": "a2a-handoff", "version": __version__} | links)
 
     async def _card(self, request: Request) -> Response:
         return _card_response(
@@ -329,6 +349,13 @@ class Application:
         if agent is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         return _card_response(request, face_card(self.url, agent))
+
+    async def _no_face(self, request: Request) -> Response:
+        """A path below the address of an agent that is not there, or one that it does not have."""
+        agent_id = request.path_params["agent_id"]
+        if self.registry.get(self.settings.default_tenant, agent_id) is None:
+            raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
+        raise HandoffError(Code.NOT_FOUND)
 
     async def _healthz(self, request: Request) -> Response:
         del request
@@ -443,10 +470,8 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
 async def _serve(settings: Settings) -> int:
     bound = _bind(settings)
     application = Application(settings)
-    host, port = settings.host, bound.getsockname()[1]
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     try:
-        await application.start(url=url)
+        await application.start(url=settings.url(bound.getsockname()[1]))
         config = uvicorn.Config(
             application,
             http="httptools",

@@ -37,6 +37,8 @@ _ERROR_BODY_MAX: Final = 65_536
 _ERROR_BODY_S: Final = 5.0
 
 _CONNECT_MARGIN_S: Final = 0.25
+#: So much later than a call must have ended its connection is closed, if it was given up before.
+_SLACK_S: Final = 1.0
 _POLL_GROWTH: Final = 1.6
 _POLL_MISSES: Final = 3
 
@@ -86,7 +88,7 @@ class A2AClient:
             method="GET", url=url, headers=(("Accept", "application/json"),), stream=True, repeatable=True
         )
         try:
-            async with self._http.exchange(call, wait_s=timeout_s):
+            async with self._http.exchange(call, wait_s=timeout_s, whole_s=timeout_s + _SLACK_S):
                 return
         except AgentError as error:
             # Whatever went wrong, no task was sent.
@@ -153,7 +155,8 @@ class A2AClient:
             return update
 
     async def _ask(self, interface: Interface, call: Call) -> Update:
-        async with self._http.exchange(call, wait_s=self._call_s) as answer:
+        whole_s = 2 * self._call_s + _SLACK_S
+        async with self._http.exchange(call, wait_s=self._call_s, whole_s=whole_s) as answer:
             return await self._read_whole(interface, answer, wait_s=self._call_s)
 
     async def _follow(
@@ -166,7 +169,8 @@ class A2AClient:
         interface = calls.interface_of(agent)
         call = make(interface)
         began = time.monotonic()
-        async with self._http.exchange(call, wait_s=wait_s) as answer:
+        whole_s = None if wait_s is None or call.stream else wait_s + self._idle_s + _SLACK_S
+        async with self._http.exchange(call, wait_s=wait_s, whole_s=whole_s) as answer:
             if answer.status == 200 and answer.header("content-type").startswith("text/event-stream"):
                 left_s = None if wait_s is None else max(wait_s - (time.monotonic() - began), 0.0)
                 async with aclosing(self._events(interface, answer, left_s)) as updates:

@@ -69,7 +69,8 @@ class WellKnownCardFetcher:
     async def _read(self, http: Http, url: str) -> FetchedCard | None:
         call = Call(method="GET", url=url, headers=(("Accept", "application/json"),), repeatable=True)
         try:
-            async with http.exchange(call, wait_s=self._timeout_s) as answer:
+            whole_s = 2 * self._timeout_s + 1.0
+            async with http.exchange(call, wait_s=self._timeout_s, whole_s=whole_s) as answer:
                 if answer.status != 200:
                     return None
                 body = await answer.read(limit=self._max_bytes, wait_s=self._timeout_s)

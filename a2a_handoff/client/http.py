@@ -98,9 +98,13 @@ class Http:
         if extra_ca_pem:
             _trusting(ClientBuilder(), extra_ca_pem).build()  # fails now, and not at the first call
 
-    def exchange(self, call: Call, *, wait_s: float | None) -> Exchange:
-        """A call, to be entered. ``wait_s`` bounds the wait for the head of the answer."""
-        return Exchange(self, call, wait_s)
+    def exchange(self, call: Call, *, wait_s: float | None, whole_s: float | None = None) -> Exchange:
+        """A call, to be entered. ``wait_s`` bounds the wait for the head of the answer.
+
+        ``whole_s`` is longer than the call may take in all. The library goes on with a request that was
+        given up before its answer began, and keeps its connection, until this time at most.
+        """
+        return Exchange(self, call, wait_s, whole_s)
 
     async def close(self) -> None:
         """Break off what is under way and close every connection."""
@@ -173,10 +177,11 @@ class Exchange:
     Not read to its end, the connection is closed with it. Every method raises ``AgentError``.
     """
 
-    def __init__(self, http: Http, call: Call, wait_s: float | None) -> None:
+    def __init__(self, http: Http, call: Call, wait_s: float | None, whole_s: float | None) -> None:
         self._http = http
         self._call = call
         self._wait_s = wait_s
+        self._whole_s = whole_s
         self._lane: _Lane | None = None
         self._request: StreamRequest | None = None
         self._response: Response | None = None
@@ -278,6 +283,8 @@ class Exchange:
             builder = lane.client.request(self._call.method, target).headers(self._call.headers)
             if self._call.body:
                 builder = builder.body_bytes(self._call.body)
+            if self._whole_s is not None:
+                builder = builder.timeout(timedelta(seconds=self._whole_s))
             if self._call.stream:
                 # With the default the head of the answer is held back until some body came.
                 builder = builder.streamed_read_buffer_limit(0)

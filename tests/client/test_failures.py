@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from a2a_handoff.client import WellKnownCardFetcher
 from a2a_handoff.core.agents import Binding, Generation
+from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.ports import AgentError, Sent
 from a2a_handoff.security.urls import OutboundPolicy
@@ -653,6 +655,26 @@ def test_clients_of_addresses_that_are_idle_longest_are_let_go(monkeypatch: pyte
             assert len(hanging.open) == 1
             await updates.aclose()
             await until(lambda: not hanging.open)
+
+    run(body())
+
+
+@pytest.mark.parametrize("ask", ["probe", "get", "cancel", "card"])
+def test_a_call_that_was_given_up_leaves_no_connection_behind(ask: str) -> None:
+    async def body() -> None:
+        async with raw_server(for_ever) as server, client(call_s=0.3, connect_s=0.2) as made:
+            agent = agent_at(server.url)
+            fetcher = WellKnownCardFetcher(OutboundPolicy(allow_private=True), timeout_s=0.3)
+            asked = {
+                "probe": lambda: made.probe(agent, timeout_s=0.3),
+                "get": lambda: made.get(agent, "t-1"),
+                "cancel": lambda: made.cancel(agent, "t-1"),
+                "card": lambda: fetcher.fetch(server.url),
+            }
+            with pytest.raises((AgentError, HandoffError)):
+                await asked[ask]()
+            assert server.requests
+            await until(lambda: not server.open)
 
     run(body())
 

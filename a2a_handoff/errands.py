@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Readiness
-from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.errors import ERRORS, Code, HandoffError
 from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.exchange import Exchange
@@ -340,7 +340,7 @@ class Errands:
         except AgentError:
             return False
         self._registry.heard_from(h.tenant, agent.agent_id)
-        return update.state in (RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED)
+        return update.state is not None and update.state.asks
 
     async def _forward_to_leaf(self, work: Work, h: Handoff) -> None:
         """The target handed on before it got the message: that goes to whoever has the task now."""
@@ -374,7 +374,7 @@ class Errands:
             await self._put_back(work.key, h.policy.reconcile_every_s)
 
     async def _missed(self, work: Work, h: Handoff, attempt: Attempt, error: AgentError) -> None:
-        if error.jsonrpc_code == -32001:
+        if error.jsonrpc_code == ERRORS[Code.TASK_NOT_FOUND].jsonrpc:
             detail = "the target no longer knows the task"
             fail = ev.Fail(attempt=attempt.number, agent_id=attempt.agent_id, detail=detail)
             await self._change(work, lambda _: (fail,))

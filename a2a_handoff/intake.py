@@ -25,7 +25,7 @@ from a2a_handoff.core.question import Question
 from a2a_handoff.core.score import passed_on
 from a2a_handoff.core.spans import span_of_holder
 from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
-from a2a_handoff.core.triggers import NOT_NEEDED, should_handoff
+from a2a_handoff.core.triggers import should_handoff
 from a2a_handoff.ports import ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.delivery import delivered_context
@@ -399,7 +399,7 @@ class Desk:
             in_flight=0 if view is None else view.in_flight,
             max_concurrency=None if view is None else view.agent.max_concurrency,
         )
-        if advice.reason != NOT_NEEDED:
+        if not advice.not_needed:
             return package
         if self.settings.enforce_triggers:
             raise HandoffError(Code.HANDOFF_NOT_NEEDED)

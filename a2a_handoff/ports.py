@@ -415,6 +415,11 @@ class RemoteState(StrEnum):
             RemoteState.REJECTED,
         )
 
+    @property
+    def asks(self) -> bool:
+        """The task waits for its caller."""
+        return self in (RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED)
+
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
     """What a target said, in one step: part of a stream, or a whole answer.

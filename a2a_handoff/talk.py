@@ -46,7 +46,6 @@ _T = TypeVar("_T")
 
 _QUEUED_UPDATES = 64
 _STORE_AGAIN_S = 1.0
-_ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
 _NOT_STARTED = frozenset({Outcome.TARGET_AUTH, Outcome.TARGET_REJECTED, Outcome.TARGET_UNAVAILABLE})
 
 
@@ -217,7 +216,7 @@ class Talk:
         said: set[bytes] = set()
         for update in batch:
             fresh = await self._only_new(update, said) if update.snapshot else update
-            if fresh.state in _ASKED and self._already(fresh):
+            if fresh.state is not None and fresh.state.asks and self._already(fresh):
                 verdict = Verdict(commands=(), ended=True)
                 break
             verdict = interpret(

@@ -29,7 +29,7 @@ from a2a_handoff.client.sse import EventParser
 from a2a_handoff.core.agents import Agent, Generation, Interface
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.tracing import parse_traceparent
-from a2a_handoff.ports import AgentError, Delivery, RemoteState, Sent, Update, UrlPolicy
+from a2a_handoff.ports import AgentError, Delivery, Sent, Update, UrlPolicy
 from a2a_handoff.wire.answers import update_of
 
 #: The body of an error is read no further than this.
@@ -41,8 +41,6 @@ _CONNECT_MARGIN_S: Final = 0.25
 _SLACK_S: Final = 1.0
 _POLL_GROWTH: Final = 1.6
 _POLL_MISSES: Final = 3
-
-_INTERRUPTED: Final = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
 
 
 class A2AClient:
@@ -293,9 +291,7 @@ class A2AClient:
 
 def _settled(update: Update) -> bool:
     """Nothing more comes without a message of the caller's."""
-    return update.reply or (
-        update.state is not None and (update.state.terminal or update.state in _INTERRUPTED)
-    )
+    return update.reply or (update.state is not None and (update.state.terminal or update.state.asks))
 
 
 def _unless_own(update: Update, traceparent: str) -> Update:

@@ -11,9 +11,7 @@ Not here: sending (``http``), reading answers (``wire.answers``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
@@ -26,30 +24,11 @@ from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.ports import AgentError, Delivery, Sent
 from a2a_handoff.wire import proto03, shapes
+from a2a_handoff.wire.methods import METHODS, Operation
 from a2a_handoff.wire.shapes import fields_of, pack
 
-
-class _Methods(NamedTuple):
-    send: str
-    stream: str
-    get: str
-    cancel: str
-    subscribe: str
-
-
-_METHODS: Mapping[Generation, _Methods] = MappingProxyType(
-    {
-        Generation.V1_0: _Methods(
-            "SendMessage", "SendStreamingMessage", "GetTask", "CancelTask", "SubscribeToTask"
-        ),
-        Generation.V0_3: _Methods(
-            "message/send", "message/stream", "tasks/get", "tasks/cancel", "tasks/resubscribe"
-        ),
-        Generation.V0_1: _Methods(
-            "tasks/send", "tasks/sendSubscribe", "tasks/get", "tasks/cancel", "tasks/resubscribe"
-        ),
-    }
-)
+#: The names of the operations in JSON-RPC.
+_METHODS: Final = {(generation, operation): method for (generation, method), operation in METHODS.items()}
 
 _SPOKEN: Final = frozenset(
     {(Binding.JSONRPC, generation) for generation in Generation}
@@ -105,7 +84,7 @@ def send(interface: Interface, agent: Agent, delivery: Delivery) -> Call:
         params["metadata"] = Raw(delivery.metadata)
     return _call(
         interface,
-        _METHODS[generation].stream if stream else _METHODS[generation].send,
+        _METHODS[generation, Operation.STREAM if stream else Operation.SEND],
         params,
         path="/message:stream" if stream else "/message:send",
         headers=_headers(generation, delivery, _activated(agent, delivery)),
@@ -124,7 +103,7 @@ def get(interface: Interface, task_id: str) -> Call:
     if interface.binding is Binding.HTTP_JSON:
         url = _url(interface, f"/tasks/{quote(task_id, safe='')}", query)
         return Call(method="GET", url=url, headers=(_ANSWER, *_version(generation)), repeatable=True)
-    return _call(interface, _METHODS[generation].get, params, repeatable=True)
+    return _call(interface, _METHODS[generation, Operation.GET], params, repeatable=True)
 
 
 def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
@@ -134,7 +113,7 @@ def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
     in_path = interface.binding is Binding.HTTP_JSON
     return _call(
         interface,
-        _METHODS[generation].cancel,
+        _METHODS[generation, Operation.CANCEL],
         {} if in_path else {"id": task_id},
         path=f"/tasks/{quote(task_id, safe='')}:cancel",
         headers=_headers(generation, delivery, ()),
@@ -152,7 +131,7 @@ def subscribe(interface: Interface, task_id: str) -> Call:
         headers = (_STREAM, *_version(generation))
         return Call(method=method, url=url, headers=headers, stream=True, repeatable=True)
     params = {"id": task_id}
-    return _call(interface, _METHODS[generation].subscribe, params, stream=True, repeatable=True)
+    return _call(interface, _METHODS[generation, Operation.SUBSCRIBE], params, stream=True, repeatable=True)
 
 
 def _message(fields: dict[str, Raw], interface: Interface, delivery: Delivery) -> bytes:

@@ -20,14 +20,12 @@ import msgspec
 from msgspec import Raw
 
 from a2a_handoff.core.agents import Binding, Generation
-from a2a_handoff.core.errors import ERRORS, Code, HandoffError
+from a2a_handoff.core.errors import ERRORS, HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.ports import AgentError, Sent
 from a2a_handoff.wire.envelope import open_object
 
 _RETRY_AFTER_MAX_S = 86_400.0
-
-_TASK_NOT_FOUND: Final = ERRORS[Code.TASK_NOT_FOUND].jsonrpc
 
 #: The agent refused the call before it did anything: the request is not for it, or not like this.
 _REFUSALS: Final = frozenset(

@@ -154,7 +154,8 @@ class Settings(BaseModel):
         TOKEN_BUDGET, "Most tokens of summary and key facts together.", unit="tokens", ge=1, le=TOKEN_BUDGET
     )
     enforce_triggers: bool = _setting(
-        False, "Refuse handoffs for which no trigger holds. Off: the answer carries a warning."
+        False,
+        "Refuse a handoff whose sender says that it can finish itself. Off: the answer carries a warning.",
     )
 
     # --- limits ----------------------------------------------------------------------------------

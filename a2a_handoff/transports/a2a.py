@@ -53,20 +53,10 @@ from a2a_handoff.wire.requests import (
 )
 
 _V1, _V03, _V01 = Generation.V1_0, Generation.V0_3, Generation.V0_1
-_CREATING = frozenset(
-    {
-        "SendMessage",
-        "SendStreamingMessage",
-        "message/send",
-        "message/stream",
-        "tasks/send",
-        "tasks/sendSubscribe",
-    }
-)
 
 
 class _Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP+JSON operation. ``status`` of its success."""
+    """One HTTP+JSON operation, and the ids that stood in its path."""
 
     operation: Operation
     template: str
@@ -106,6 +96,7 @@ class A2ASurface:
             generation = negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
             asked = read(call, generation)
             generation, note.operation = asked.generation, call.method
+            note.creates = asked.operation in (Operation.SEND, Operation.STREAM)
             note.asker = asker = self._asker(headers, receive, generation, note, face=face)
             if asked.shared and await self._made_by_client(asker, asked):
                 generation = _V01
@@ -148,6 +139,7 @@ class A2ASurface:
                 _check_version(headers, scope)
             route = _route(scope["method"], path, generation)
             note.operation = route.operation.value
+            note.creates = route.operation in (Operation.SEND, Operation.STREAM)
             note.route = ("/agents/{agent_id}" if face else "") + route.template
             body = await read_body(receive, headers, self._body_max)
             _check_content_type(headers, body)
@@ -178,7 +170,7 @@ class A2ASurface:
 
     async def _refuse(self, send: Send, refusal: faults.Refusal, error: HandoffError, note: _Note) -> None:
         note.status = refusal.status
-        if note.asker is not None and note.operation in _CREATING:
+        if note.asker is not None and note.creates:
             principal = note.asker.principal
             self._telemetry.rejected(error.code, tenant=principal.tenant, sender=principal.name)
         await refuse(send, refusal)
@@ -220,12 +212,13 @@ class A2ASurface:
 
 
 class _Note(msgspec.Struct, kw_only=True):
-    """What the span of a request will say."""
+    """What the span of a request will say. ``creates``: a refusal of it is one of a handoff."""
 
     started_at: float
     method: str
     route: str
     operation: str = ""
+    creates: bool = False
     status: int = 200
     left: bool = False
     asker: Asker | None = None

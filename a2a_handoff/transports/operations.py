@@ -34,8 +34,6 @@ from a2a_handoff.wire.requests import (
 )
 from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
 
-_ASKED = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
-
 
 class Asker(msgspec.Struct, kw_only=True):
     """Who asks, and how the request came; ``task_id`` and ``committed`` are what became of it."""
@@ -164,7 +162,7 @@ class Operations:
         view, read = await journal.look(handoff)
         yield _named(view, alias)
         task_id, context_id = alias or view.id, view.context_id
-        if handoff.state.terminal or (pauses and view.state in _ASKED):
+        if handoff.state.terminal or (pauses and view.state.asks):
             return
         async with aclosing(journal.follow(handoff.id, quiet_s=self._keepalive_s)) as steps:
             async for step in steps:

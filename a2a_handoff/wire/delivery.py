@@ -292,7 +292,7 @@ def interpret(
         if not first and remote.task_id and remote != attempt.remote:
             commands.append(_progress(attempt, (), remote))
         return Verdict(commands=(*commands, ended), ended=True, target_open=False)
-    if update.state in (RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED):
+    if update.state is not None and update.state.asks:
         if not first and remote != attempt.remote:
             commands.append(_progress(attempt, (), remote))
         commands.append(

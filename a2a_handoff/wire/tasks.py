@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 _V1_0, _V0_3, _V0_1 = Generation.V1_0, Generation.V0_3, Generation.V0_1
-_ASKED: Final = frozenset({RemoteState.INPUT_REQUIRED, RemoteState.AUTH_REQUIRED})
 
 
 def task_json(view: TaskView, generation: Generation, *, history_length: int | None = None) -> bytes:
@@ -248,4 +247,4 @@ def _recent(
 
 def _final(state: RemoteState) -> bool:
     """Whether the stream ends here: at the end of the task, or where the caller must speak."""
-    return state.terminal or state in _ASKED
+    return state.terminal or state.asks

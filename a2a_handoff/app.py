@@ -14,6 +14,8 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
+from functools import partial
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -48,6 +50,7 @@ from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import App, Receive, Scope, Send
+from a2a_handoff.transports.http import BoundedHttp
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
 from a2a_handoff.transports.native import on_refusal
@@ -467,6 +470,12 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
+def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """What uvicorn makes of each connection."""
+    made = partial(BoundedHttp, head_max=settings.max_head, arrival_s=settings.arrival)
+    return cast("type[asyncio.Protocol]", made)
+
+
 async def _serve(settings: Settings) -> int:
     bound = _bind(settings)
     application = Application(settings)
@@ -474,7 +483,7 @@ async def _serve(settings: Settings) -> int:
         await application.start(url=settings.url(bound.getsockname()[1]))
         config = uvicorn.Config(
             application,
-            http="httptools",
+            http=http_protocol(settings),
             lifespan="off",
             log_config=None,
             access_log=False,

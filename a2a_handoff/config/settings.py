@@ -160,6 +160,12 @@ class Settings(BaseModel):
 
     # --- limits ----------------------------------------------------------------------------------
     max_body: int = _setting(10_485_760, "Largest request body.", unit="bytes", ge=1_024, le=1_073_741_824)
+    max_head: int = _setting(
+        65_536, "Largest head of a request: its line and its headers.", unit="bytes", ge=8_192, le=1_048_576
+    )
+    arrival: float = _seconds(
+        60, "How long a request may take to arrive whole; then its connection is closed.", ge=0.05, le=3_600
+    )
     stream_idle: float = _seconds(
         300, "How long an agent's stream may be silent before it is cut and the agent asked.", ge=1, le=_DAY_S
     )

@@ -10,7 +10,9 @@ import logging
 import os
 import re
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -108,15 +110,13 @@ def events_of(answer: httpx.Response) -> list[Any]:
     return [json.loads(data, parse_constant=_no_constant) for data in sse_data(iter(answer.text.split("\n")))]
 
 
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+@contextmanager
+def watching(folder: Path, **chosen: Any) -> Generator[Watched]:
+    """A broker with one agent that completes, a task of 1.0 and one of the first generation."""
     log = Log()
     logging.getLogger().addHandler(log)
     try:
-        with (
-            running(Agent(completes)) as url,
-            broker(tmp_path_factory.mktemp("fuzz"), wait_for_agent=0.0) as made,
-        ):
+        with running(Agent(completes)) as url, broker(folder, wait_for_agent=0.0, **chosen) as made:
             made.register("worker", card=card(url, capabilities={"canWork": True}))
             task = made.send(context={"target_agent": "worker"})
             params = {
@@ -129,6 +129,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             yield Watched(made, task["id"], "mine-1", log)
     finally:
         logging.getLogger().removeHandler(log)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with watching(tmp_path_factory.mktemp("fuzz")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -20,6 +20,10 @@ from a2a_handoff.wire.fields import decode_any
 
 _object = msgspec.json.Decoder(dict[str, Raw])
 
+#: The most of a list or an object that is read, and not kept as it came.
+_MEMBER_BYTES_MAX = 65_536
+_TOO_LARGE = f"must be at most {_MEMBER_BYTES_MAX} bytes of JSON"
+
 
 class _RawSchema:
     """Makes pydantic keep a JSON value as the bytes that came; ``kind`` is its JSON Schema type.
@@ -34,9 +38,7 @@ class _RawSchema:
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self._keep,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                decode_any, when_used="json"
-            ),
+            serialization=core_schema.plain_serializer_function_ser_schema(decode_any, when_used="json"),
         )
 
     def __get_pydantic_json_schema__(
@@ -67,18 +69,22 @@ _M = TypeVar("_M", bound=BaseModel)
 def decode(model: type[_M], body: bytes) -> _M:
     """Read a request body; an empty one counts as ``{}``.
 
-    Raises ``HandoffError``: ``parse_error`` if it is not a JSON object, ``invalid_params`` with one
-    violation for each wrong field.
+    What a model does not know is not read, only its name. Raises ``HandoffError``: ``parse_error`` if it
+    is not a JSON object, ``invalid_params`` with one violation for each wrong field.
     """
+    names = _names(model)
     try:
         fields = _object.decode(body or b"{}")
+        large = [name for name, value in fields.items() if names.get(name) and _is_large(value)]
+        if large:
+            raise HandoffError(Code.INVALID_PARAMS, violations=tuple(Violation(n, _TOO_LARGE) for n in large))
         values = {
-            name: value if name in _raw_names(model) else decode_any(value)
+            name: decode_any(value) if names.get(name) else value
             for name, value in fields.items()
+            if bytes(value) != b"null"
         }
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise HandoffError(Code.PARSE_ERROR) from None
-    values = {name: value for name, value in values.items() if not _null(value)}
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -112,16 +118,14 @@ def raw(value: Any) -> Raw:
 
 
 @cache
-def _raw_names(model: type[BaseModel]) -> frozenset[str]:
-    """The names, aliases included, under which a model takes raw JSON."""
-    names: set[str] = set()
+def _names(model: type[BaseModel]) -> dict[str, bool]:
+    """The names of a model's fields, aliases included, and whether their values are read here."""
+    names: dict[str, bool] = {}
     for name, field in model.model_fields.items():
-        if not _is_raw(field):
-            continue
-        names.add(name)
+        names[name] = not _is_raw(field)
         if isinstance(field.validation_alias, AliasChoices):
-            names.update(str(choice) for choice in field.validation_alias.choices)
-    return frozenset(names)
+            names |= {str(choice): names[name] for choice in field.validation_alias.choices}
+    return names
 
 
 def _is_raw(field: FieldInfo) -> bool:
@@ -131,5 +135,6 @@ def _is_raw(field: FieldInfo) -> bool:
     return any(get_args(option)[:1] == (Raw,) for option in get_args(field.annotation))
 
 
-def _null(value: Any) -> bool:
-    return value is None or (isinstance(value, Raw) and bytes(value) == b"null")
+def _is_large(value: Raw) -> bool:
+    """Whether it is a list or an object of more than anybody means: to read it would hold up everybody."""
+    return len(memoryview(value)) > _MEMBER_BYTES_MAX and memoryview(value)[0] in b"[{"

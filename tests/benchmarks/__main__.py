@@ -133,7 +133,10 @@ def fire(way: Way, callers: int, seconds: float, kind: str) -> dict[str, float]:
 
 def register(broker: str, agent: str) -> None:
     """Two registrations of the fixed agent: one is asked whole answers, the other streams."""
-    for name, streaming, capability in (("bench-agent", False, "canBench"), ("bench-streamer", True, "canStream")):
+    for name, streaming, capability in (
+        ("bench-agent", False, "canBench"),
+        ("bench-streamer", True, "canStream"),
+    ):
         params = {"offers": False, "capabilities": {capability: True}}
         card = {
             "name": name,

@@ -101,7 +101,7 @@ async def agent(scope: Any, receive: Any, send: Any) -> None:
 # --- the load ------------------------------------------------------------------------------------
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One keep-alive connection with one request in flight."""
 
     def __init__(self) -> None:
@@ -138,6 +138,9 @@ class _Connection(asyncio.Protocol):
         self._transport.write(request)
         return self._done
 
+    def close(self) -> None:
+        self._transport.close()
+
 
 async def fire(url: str, callers: int, seconds: float, kind: str) -> dict[str, Any]:
     """Keep ``callers`` requests in flight for ``seconds``; ``kind``: handoff, plain, stream or plain-stream."""
@@ -160,7 +163,7 @@ async def fire(url: str, callers: int, seconds: float, kind: str) -> dict[str, A
         nonlocal errors
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            _Connection, parts.hostname or "127.0.0.1", parts.port or 80
+            Connection, parts.hostname or "127.0.0.1", parts.port or 80
         )
         while time.perf_counter() < ends_at:
             message_id = b"%07d%09d" % (run_id, next(serial))

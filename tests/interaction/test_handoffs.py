@@ -262,7 +262,9 @@ def test_an_agent_may_spell_its_id_in_another_case(tmp_path: Path) -> None:
         task = b.send(context={"requirements": {"agent_type": "code"}}, wait=False)
         pending = b.http.get("/api/handoffs/pending", params={"target": "EDITOR"}).json()["handoffs"]
         accepted = b.http.post(f"/api/handoffs/{task['id']}/accept", json={"agent_id": "editor"})
-        done = b.http.post(f"/api/handoffs/{task['id']}/complete", json={"agent_id": "EDITOR", "result": "ok"})
+        done = b.http.post(
+            f"/api/handoffs/{task['id']}/complete", json={"agent_id": "EDITOR", "result": "ok"}
+        )
     assert [h["handoff_id"] for h in pending] == [task["id"]]
     assert accepted.json()["assigned_to"] == "Editor"
     assert done.json()["state"] == "completed"

@@ -18,6 +18,7 @@ def test_a_task_reaches_the_agent_that_has_the_capability_and_its_answer_comes_b
     (call,) = agent.of("SendMessage")
     assert call.ours["hop_count"] == 1
     assert call.ours["handoff_chain"] == ["triage", "editor"]
-    assert call.headers["traceparent"].split("-")[1] == task["metadata"][
-        "urn:a2a-handoff:handoff:v1"
-    ]["trace_id"]
+    assert (
+        call.headers["traceparent"].split("-")[1]
+        == task["metadata"]["urn:a2a-handoff:handoff:v1"]["trace_id"]
+    )

@@ -71,7 +71,7 @@ class Puppet(Agent):
     url: str = ""
     turns: list[Turn] = field(default_factory=list[Turn])
     """Every call so far, those that were taken too."""
-    auto: dict[str, Callable[[Call], dict[str, Any]]] = field(default_factory=dict[str, Any])
+    auto: dict[str, Callable[[Call], Answer]] = field(default_factory=dict[str, Any])
     """Methods that are answered at once, and how."""
     _waiting: list[Turn] = field(default_factory=list[Turn])
     _changed: threading.Condition = field(default_factory=threading.Condition)

@@ -7,14 +7,19 @@ Not here: the shapes (``wire.native``), the rules, what waits or streams (``live
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from a2a_handoff.broker import Claim, HandoffBroker
 from a2a_handoff.config import Settings
-from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.core.agents import fold
+from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Output, OutputKind, State
 from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.text import NAME_CHARS_MAX
 from a2a_handoff.intake import Call, Incoming
 from a2a_handoff.ports import HandoffQuery, Principal
 from a2a_handoff.transports.native import (
@@ -32,9 +37,12 @@ from a2a_handoff.wire.context import read_context
 from a2a_handoff.wire.context_reader import Overdue
 from a2a_handoff.wire.delivery import snapshot_json
 from a2a_handoff.wire.native import views
+from a2a_handoff.wire.projection import artifact_id
 
 PAGE_MAX = 500
 EVENTS_MAX = 1_000
+#: Fields that are not known are warned of, as many as these.
+_UNKNOWN_MAX = 20
 
 
 class RestSurface:
@@ -49,13 +57,14 @@ class RestSurface:
     async def list_agents(self, request: Request, principal: Principal) -> Done:
         """Every agent of the tenant."""
         query = request.query_params
+        capability, platform = fold(query.get("capability", "")), fold(query.get("platform", ""))
         found = [
             views.agent_out(view)
             for view in self._broker.registry.views(principal.tenant)
-            if (not query.get("capability") or query["capability"] in view.agent.capabilities)
+            if (not capability or capability in map(fold, view.agent.capabilities))
+            and (not platform or platform == fold(view.agent.platform))
             and (not query.get("workspace") or query["workspace"] == view.agent.workspace)
             and (not query.get("status") or query["status"] == view.status.value)
-            and (not query.get("platform") or query["platform"] == view.agent.platform)
         ]
         return Done(body=native.AgentPage(agents=found, total=len(found)))
 
@@ -109,13 +118,16 @@ class RestSurface:
 
     def _incoming(self, request: Request, body: native.HandoffIn) -> Incoming:
         now = self._broker.now()
-        message_id = body.message_id or request.headers.get("idempotency-key", "") or self._broker.new_id()
+        key = request.headers.get("idempotency-key", "")
+        message_id = body.message_id or key or body.own_message_id or self._broker.new_id()
         message = body.message_json(message_id)
         refusal = None
         try:
             package = read_context(body.handoff_context(), path="", now=now)
         except Overdue as late:
             package, refusal = late.package, late
+        unknown = (f"{name[:NAME_CHARS_MAX]}: not known, ignored" for name in body.unknown_fields)
+        package = replace(package, warnings=(*package.warnings, *islice(unknown, _UNKNOWN_MAX)))
         return Incoming(
             message=message,
             message_id=message_id,
@@ -125,7 +137,7 @@ class RestSurface:
             traceparent=request.headers.get("traceparent", ""),
             tracestate=request.headers.get("tracestate", ""),
             context_id=body.context_id,
-            key=request.headers.get("idempotency-key", ""),
+            key=key,
             metadata=msgspec.json.encode({"handoff_context": msgspec.Raw(body.handoff_context())}),
             surface="rest",
             workspace=body.workspace,
@@ -315,24 +327,9 @@ def _claim(request: Request, body: native.ActionIn) -> Claim:
 
 def _outputs(body: native.ActionIn, handoff_id: str) -> tuple[Output, ...]:
     return tuple(
-        Output(kind=OutputKind.ARTIFACT, body=artifact, artifact_id=_artifact_id(artifact))
+        Output(kind=OutputKind.ARTIFACT, body=artifact, artifact_id=artifact_id(artifact))
         for artifact in body.artifact_jsons(f"{handoff_id}-result")
     )
-
-
-class _Artifact(msgspec.Struct):
-    artifactId: str  # noqa: N815 - the name of A2A
-
-
-def _artifact_id(artifact: bytes) -> str:
-    try:
-        return msgspec.json.decode(artifact, type=_Artifact).artifactId
-    except msgspec.MsgspecError:
-        raise HandoffError(
-            Code.INVALID_PARAMS,
-            "An artifact needs an artifactId.",
-            violations=(Violation("artifacts", "each must be an A2A 1.0 artifact with an artifactId"),),
-        ) from None
 
 
 def _states(text: str) -> frozenset[State]:

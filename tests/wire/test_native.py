@@ -249,7 +249,8 @@ def test_what_an_agent_says_may_be_text_or_a_message() -> None:
         "role": "ROLE_AGENT",
         "parts": [{"text": "hi"}],
     }
-    assert decode(ActionIn, b'{"message":{"messageId":"x"}}').message_json("m") == b'{"messageId":"x"}'
+    whole = b'{"messageId": "x", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}'
+    assert decode(ActionIn, b'{"message":%b}' % whole).message_json("m") == whole
     assert decode(ActionIn, b"{}").message_json("m") == b""
 
 

@@ -9,7 +9,7 @@ Not here: checking a handoff context (``wire.context``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from a2a_handoff.core.agents import Registration, Role, Status
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.native.raw import ContextArray, ContextObject, RawArray, RawJson, RawObject, raw
+from a2a_handoff.wire.shapes import artifact_faults, fields_of, message_faults, pack
 
 _array = msgspec.json.Decoder(list[Raw])
 
@@ -157,6 +158,7 @@ class _Part(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
+    messageId: str = ""  # noqa: N815 - the name of A2A
     parts: list[_Part] = []
 
 
@@ -241,6 +243,14 @@ class HandoffIn(Inbound):
     context_id: str = Field(default="", description="The A2A contextId of the conversation.")
 
     @property
+    def own_message_id(self) -> str:
+        """The id that the message has by itself; empty if there is none."""
+        try:
+            return msgspec.json.decode(self.message or b"{}", type=_Message).messageId
+        except msgspec.DecodeError:
+            return ""
+
+    @property
     def text(self) -> str:
         """What is to be done, in words: the task, the summary, or the text of the message."""
         if self.task or self.summary:
@@ -259,10 +269,10 @@ class HandoffIn(Inbound):
         """The task's message as A2A 1.0 JSON: the one that was given, else one made of the text.
 
         Steps and plain facts go along as a data part, so that agents that know nothing of handoffs
-        see them too. Raises ``HandoffError`` (``invalid_params``) if there is neither.
+        see them too. Raises ``HandoffError`` (``invalid_params``) if there is neither, or no A2A message.
         """
         if self.message is not None and bytes(self.message)[:1] == b"{":
-            return bytes(self.message)
+            return _whole_message(self.message, message_id, "ROLE_USER")
         if not self.text:
             raise HandoffError(
                 Code.INVALID_PARAMS,
@@ -348,18 +358,26 @@ class ActionIn(Inbound):
         return 0 if value is None else value
 
     def message_json(self, message_id: str) -> bytes:
-        """What the agent says, as an A2A 1.0 message; empty if nothing."""
+        """What the agent says, as an A2A 1.0 message; empty if nothing.
+
+        Raises ``HandoffError`` (``invalid_params``) for an object that is no message.
+        """
         if self.message is None or bytes(self.message) == b"null":
             return b""
         if bytes(self.message)[:1] == b"{":
-            return bytes(self.message)
+            return _whole_message(self.message, message_id, "ROLE_AGENT")
         return msgspec.json.encode(
             {"messageId": message_id, "role": "ROLE_AGENT", "parts": [{_kind(self.message): self.message}]}
         )
 
     def artifact_jsons(self, artifact_id: str) -> tuple[bytes, ...]:
-        """The artifacts as A2A 1.0 JSON; ``result`` becomes one named ``artifact_id``, the last."""
+        """The artifacts as A2A 1.0 JSON; ``result`` becomes one named ``artifact_id``, the last.
+
+        Raises ``HandoffError`` (``invalid_params``) for what is no artifact.
+        """
         given = tuple(bytes(each) for each in _array.decode(self.artifacts or b"[]"))
+        for number, artifact in enumerate(given):
+            _refuse(f"artifacts[{number}]", artifact_faults(artifact))
         if self.result is None or bytes(self.result) == b"null":
             return given
         parts = [{_kind(self.result): self.result}]
@@ -378,6 +396,26 @@ class BroadcastIn(Inbound):
         description="Who says it; by default the caller.",
     )
     workspace: str = Field(default="", description="Who hears it; by default the workspace of the sender.")
+
+
+def _whole_message(given: Raw, message_id: str, role: str) -> bytes:
+    """A message that was given whole; its id and its role are filled in if they are not there."""
+    fields = fields_of(given)
+    if "messageId" not in fields or "role" not in fields:
+        message = pack({"messageId": message_id, "role": role, **fields})
+    else:
+        message = bytes(given)
+    _refuse("message", message_faults(message))
+    return message
+
+
+def _refuse(path: str, faults: Sequence[Violation]) -> None:
+    if faults:
+        found = tuple(
+            Violation(f"{path}.{fault.field}" if fault.field else path, fault.description) for fault in faults
+        )
+        text = f"{found[0].field} {found[0].description}."
+        raise HandoffError(Code.INVALID_PARAMS, f"Invalid parameters: {text}", violations=found)
 
 
 def _kind(value: Raw) -> str:

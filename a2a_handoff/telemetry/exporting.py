@@ -8,6 +8,7 @@ Not here: deriving spans (``core.spans``), what is lost before they exist (``rec
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -27,6 +28,8 @@ from a2a_handoff.core import spans as core
 from a2a_handoff.core.spans import SpanRecord
 from a2a_handoff.telemetry.otlp import encode_request, encode_resource, encode_scope, nanoseconds
 from a2a_handoff.telemetry.outage import Outage
+
+_LOG = logging.getLogger("a2a_handoff.telemetry")
 
 SCOPE = "a2a_handoff"
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
@@ -254,9 +257,13 @@ class SpanQueue:
 
     def _send(self, position: int, spans: Sequence[SpanRecord]) -> None:
         if spans:
-            with self._outage.listening():
-                sent = self._sender.send(spans)
-            self._outage.note(ok=sent)
+            try:
+                with self._outage.listening():
+                    sent = self._sender.send(spans)
+                self._outage.note(ok=sent)
+            except Exception:  # noqa: BLE001 - a span that cannot be written must not end the sending of others
+                _LOG.exception("Spans could not be written; they are dropped and counted.")
+                sent = False
             if not sent:
                 self._on_lost("export_failed", len(spans))
         if not self._outage.on:

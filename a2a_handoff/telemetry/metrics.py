@@ -7,6 +7,7 @@ Not here: adding up (``tally``).
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,6 +47,7 @@ from a2a_handoff.core.spans import AttributeValue
 from a2a_handoff.telemetry.outage import Outage
 from a2a_handoff.telemetry.tally import Exemplar, Labels, Point, Series, Tally
 
+_LOG = logging.getLogger("a2a_handoff.telemetry")
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -158,10 +160,14 @@ class MetricPush:
         self._push()
 
     def _push(self) -> None:
-        with self._outage.listening():
-            result = self._exporter.export(  # pyright: ignore[reportUnknownMemberType]
-                self._read()
-            )
+        try:
+            with self._outage.listening():
+                result = self._exporter.export(  # pyright: ignore[reportUnknownMemberType]
+                    self._read()
+                )
+        except Exception:  # noqa: BLE001 - the next push may well do
+            _LOG.exception("Metrics could not be pushed.")
+            return
         self._outage.note(ok=result is MetricExportResult.SUCCESS)
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 
 from a2a_handoff.core import events as ev
+from a2a_handoff.core.spans import SpanRecord
 from a2a_handoff.telemetry.exporting import SpanQueue
+from a2a_handoff.telemetry.metrics import MetricPush
 from tests.support.otlp_receiver import black_hole, closed_port
 from tests.telemetry.story import Story
 
@@ -158,3 +164,56 @@ def test_a_sender_that_is_stuck_at_the_end_is_left_behind():
     queue.shutdown(0.2)
     assert time.monotonic() - started < 1.5
     assert sum(n for why, n in lost if why == "shutdown") >= 30
+
+
+class _Chokes:
+    """A sender that cannot write its first batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def send(self, spans: Sequence[SpanRecord]) -> bool:
+        self.batches.append(len(spans))
+        if len(self.batches) == 1:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return True
+
+    def abort(self) -> None:
+        """Nothing waits here."""
+
+
+def test_a_span_that_cannot_be_written_does_not_end_the_sending(caplog):
+    lost: list[tuple[str, int]] = []
+    sender = _Chokes()
+    queue = SpanQueue(sender, limit=100, batch=1, delay_s=0.01, on_lost=lambda *what: lost.append(what))
+    (first, second, *_) = two_hundred().spans
+    for span in (first, second):
+        queue.put((span,))
+        assert queue.flush(5)
+    queue.shutdown(5)
+    assert sender.batches == [1, 1]
+    assert lost == [("export_failed", 1)]
+    assert "could not be written" in caplog.text
+
+
+def test_metrics_that_cannot_be_read_once_are_pushed_the_next_time(caplog):
+    read, pushed = iter([RuntimeError("no"), MetricsData([])]), threading.Event()
+
+    class Takes:
+        def export(self, _data: MetricsData) -> MetricExportResult:
+            pushed.set()
+            return MetricExportResult.SUCCESS
+
+        def shutdown(self) -> None:
+            """Nothing to close."""
+
+    def give() -> MetricsData:
+        found = next(read, MetricsData([]))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    push = MetricPush(give, cast("OTLPMetricExporter", Takes()), interval_s=0.01)
+    assert pushed.wait(5)
+    push.shutdown(5)
+    assert "could not be pushed" in caplog.text

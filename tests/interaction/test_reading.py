@@ -8,7 +8,7 @@ import pytest
 
 from tests.interaction.manifest import proves
 from tests.interaction.staff import Staff
-from tests.interaction.surfaces import Refused, Surface, surfaces
+from tests.interaction.surfaces import Face, Refused, Surface, surfaces
 from tests.support.agents import asks, completes, rejects
 from tests.support.running import Broker
 
@@ -103,5 +103,6 @@ def test_a_face_lists_the_tasks_of_its_own_agent(house: Broker, staff: Staff, na
     session = names("session")
     mine = [face.send(to=(one,), context_id=session).id for _ in range(2)]
     face.send(to=(two,), context_id=session)
+    assert isinstance(face, Face)
     face.at(one)
     assert [task.id for task in face.list(context=session).tasks] == mine[::-1]

@@ -12,8 +12,8 @@ from a2a_handoff.clock import SystemClock
 from tests.support.puller import Puller, hand_off, puller
 from tests.support.running import WAIT_S, Ahead, Broker, broker
 
-CAN = {"requirements": {"capabilities": ["canTestUI"]}}
-ABLE = {"capabilities": {"canTestUI": True}}
+CAN: dict[str, Any] = {"requirements": {"capabilities": ["canTestUI"]}}
+ABLE: dict[str, Any] = {"capabilities": {"canTestUI": True}}
 
 
 def accepted(agent: Puller, **more: Any) -> str:

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +218,7 @@ def test_a_fault_of_ours_in_a_conversation_does_not_send_the_task_again(
 def test_a_reader_that_breaks_ends_the_conversation(tmp_path: Path) -> None:
     """Whatever it is that breaks it: else nobody would hear of it until the deadline."""
 
-    async def breaks() -> AsyncIterator[Update]:
+    async def breaks() -> AsyncGenerator[Update]:
         yield Update(remote_task_id="r-1")
         raise RuntimeError("a fault of ours")
 

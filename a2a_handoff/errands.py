@@ -295,7 +295,7 @@ class Errands:
         )
 
     async def _forward(self, work: Work, h: Handoff) -> None:
-        """Pass a follow-up message of the caller on, or tell the target how its child ended."""
+        """Pass a follow-up message of the caller on, or tell the target of its child."""
         attempt = h.attempt
         of_child = work.key.ref.startswith("child:")
         if h.state.terminal or (of_child and (attempt is None or attempt.number != work.key.attempt)):

@@ -147,13 +147,13 @@ class Exchange:
         return ""
 
     async def forward(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> None:
-        """Pass on a reply of the caller, or the end of a child, under the target's own task id.
+        """Pass on a reply of the caller, or word of a child, under the target's own task id.
 
         Raises ``AgentError`` if the target cannot have got it.
         """
         event = await self.journal.request_of(h.id)
         if key.ref.startswith("child:"):
-            child = await self.journal.load(key.ref.removeprefix("child:"))
+            child = await self.journal.load(key.ref.split(":")[1])
             view = await self.journal.view(child)
             delivery = child_delivery(h, attempt, child, task_json(view, Generation.V1_0))
         else:

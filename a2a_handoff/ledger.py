@@ -344,10 +344,11 @@ def _for_the_parent(steps: Steps) -> tuple[Command, ...]:
     if after.parent is None:
         return ()
     commands: list[Command] = []
-    if after.parent.mode is Mode.TRANSFER and any(
-        isinstance(event, ev.HandoffAcknowledged) for event, _ in steps
-    ):
+    kinds = {type(event) for event, _ in steps}
+    if after.parent.mode is Mode.TRANSFER and ev.HandoffAcknowledged in kinds:
         commands.append(ev.ChildTookOver(child_id=after.id))
+    if after.parent.mode is Mode.DELEGATE and ev.CallerAsked in kinds and after.state.asks:
+        commands.append(ev.ChildAsks(child_id=after.id))
     if after.state.terminal and not isinstance(steps[-1][0], ev.LateResultRecorded):
         commands.append(
             ev.ChildOver(child_id=after.id, state=after.state, outcome=after.outcome, detail=after.detail)

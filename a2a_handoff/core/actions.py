@@ -73,8 +73,10 @@ def actions_for(event: Event, handoff: Handoff) -> tuple[Action, ...]:
             if h.cancel_requested:
                 return (void, Schedule(kind=WorkKind.CANCEL_CHILD, due_at=at, ref=child_id))
             return (void,)
+        case ev.ChildAsked(child_id=child_id, at=at):
+            return _of_child(h, child_id, at, f"child:{child_id}:{h.version}")
         case ev.ChildEnded(child_id=child_id, at=at):
-            return _child_ended(h, child_id, at)
+            return _of_child(h, child_id, at, f"child:{child_id}")
         case ev.CancelRequested(at=at):
             return _cancel_requested(h, at)
         case (
@@ -129,8 +131,11 @@ def _cancel_requested(h: Handoff, at: float) -> tuple[Action, ...]:
     return tuple(out)
 
 
-def _child_ended(h: Handoff, child_id: str, at: float) -> tuple[Action, ...]:
-    """An open target hears how its child ended, as a follow-up message, or as the answer to its call."""
+def _of_child(h: Handoff, child_id: str, at: float, ref: str) -> tuple[Action, ...]:
+    """An open target hears what its child asks and how it ended.
+
+    As a follow-up message, or as the answer to its call.
+    """
     child = next(c for c in h.children if c.handoff_id == child_id)
     attempt = h.attempt
     if (
@@ -141,7 +146,7 @@ def _child_ended(h: Handoff, child_id: str, at: float) -> tuple[Action, ...]:
         or attempt.readiness in _FETCHED
     ):
         return ()
-    return (Schedule(kind=WorkKind.FORWARD, due_at=at, attempt=attempt.number, ref=f"child:{child_id}"),)
+    return (Schedule(kind=WorkKind.FORWARD, due_at=at, attempt=attempt.number, ref=ref),)
 
 
 def _ended(event: Event, h: Handoff) -> tuple[Action, ...]:

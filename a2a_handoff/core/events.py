@@ -372,6 +372,12 @@ class ChildTookOver(msgspec.Struct, frozen=True, kw_only=True):
     child_id: str
 
 
+class ChildAsks(msgspec.Struct, frozen=True, kw_only=True):
+    """The child of a delegation asks its caller, which is the target of this handoff."""
+
+    child_id: str
+
+
 class ChildOver(msgspec.Struct, frozen=True, kw_only=True):
     """The child ended in ``state``."""
 
@@ -402,6 +408,7 @@ Command = (
     | WaitOver
     | AttachChild
     | ChildTookOver
+    | ChildAsks
     | ChildOver
 )
 
@@ -564,6 +571,13 @@ class HandedOff(msgspec.Struct, frozen=True, kw_only=True):
     child_id: str
 
 
+class ChildAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """A child that the target made by a directive asks; the target is told."""
+
+    at: float
+    child_id: str
+
+
 class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A child ended without ending this handoff."""
 
@@ -664,6 +678,7 @@ Event = (
     | ReplyReceived
     | ChildAttached
     | HandedOff
+    | ChildAsked
     | ChildEnded
     | HandoffEscalated
     | CancelRequested

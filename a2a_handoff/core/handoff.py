@@ -249,6 +249,8 @@ def _apply(h: Handoff, event: ev.Event) -> Handoff:
             return replace(h, children=(*h.children, child), context_score=score, uncertain=False)
         case ev.HandedOff(child_id=child_id):
             return replace(h, state=State.HANDED_OFF, leaf_id=child_id)
+        case ev.ChildAsked():
+            return h
         case ev.ChildEnded(child_id=child_id, state=state):
             return replace(h, children=_child_ended(h, child_id, state))
         case ev.HandoffEscalated():

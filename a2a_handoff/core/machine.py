@@ -56,6 +56,7 @@ ALLOWED: dict[type[Command], frozenset[State]] = {
     ev.WaitOver: _WAITING | _OFFERED,
     ev.AttachChild: _HELD,
     ev.ChildTookOver: _HELD,
+    ev.ChildAsks: _HELD,
     ev.ChildOver: _HELD | {State.HANDED_OFF},
 }
 
@@ -169,6 +170,9 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
             if _pending_transfer(h) != child_id:
                 return ()
             return (ev.HandedOff(at=now, child_id=child_id),)
+        case ev.ChildAsks(child_id=child_id):
+            waits = any(c.handoff_id == child_id and c.state is None and not c.by_call for c in h.children)
+            return (ev.ChildAsked(at=now, child_id=child_id),) if waits else ()
         case ev.ChildOver():
             return _child_over(h, command, now)
         case ev.Request():

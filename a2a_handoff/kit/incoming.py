@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI, HOP_SEPARATOR
+from a2a_handoff.core.events import State
 from a2a_handoff.wire.context import DIRECTIVES
 
 Json = Mapping[str, Any]
@@ -68,12 +69,18 @@ class ChildEnd:
     """How a handoff ended that this agent had made as ``delegate``: it goes on with its own task.
 
     ``state`` is the broker's word (``completed``, ``returned`` and so on); the result is in the
-    parts of the message.
+    parts of the message. If ``asks`` is true it has not ended: the agent that helps has a question, which
+    is answered by a message to the broker with ``handoff_id`` as its task id.
     """
 
     handoff_id: str
     state: str
     reason: str = ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether the helper waits for an answer of this agent."""
+        return self.state in (State.INPUT_REQUIRED, State.AUTH_REQUIRED)
 
 
 def read_incoming(message: Json, request_metadata: Json | None = None) -> IncomingHandoff | None:
@@ -99,7 +106,7 @@ def read_rescinded(message: Json) -> str:
 
 
 def read_child_end(message: Json) -> ChildEnd | None:
-    """The end of a delegated handoff, if this message tells of one."""
+    """The end of a delegated handoff, or its question, if this message tells of one."""
     child = _note(message, "child")
     if not child:
         return None

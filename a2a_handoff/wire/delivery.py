@@ -156,14 +156,24 @@ def rescind_delivery(h: Handoff, attempt: Attempt, *, message_id: str) -> Delive
 
 
 def child_delivery(h: Handoff, attempt: Attempt, child: Handoff, task: bytes) -> Delivery:
-    """Tells a target that waits how the handoff ended that it made. ``task`` is the child's A2A task."""
-    text = f"The handoff to {child.holder or child.target_agent or 'another agent'} ended: {child.state}."
+    """Tells a target that waits what the handoff that it made asks, or how it ended.
+
+    ``task`` is the child's A2A task. An answer goes to the broker, under the child's id.
+    """
+    attempt_of_child = child.attempt
+    agent = attempt_of_child.agent_id if attempt_of_child is not None else "another agent"
+    if child.state.asks:
+        text = f"{agent} asks you. Answer with a message to the task {child.id}."
+        message_id = f"{child.id}:{child.state.value}:{child.version}"
+    else:
+        text = f"The handoff to {agent} ended: {child.state}."
+        message_id = f"{child.id}:{child.state.value}"
     body: dict[str, Any] = {
         "child": {"handoff_id": child.id, "state": child.state.value, "reason": child.detail},
     }
     parts: list[Any] = [{"text": text}, {"data": {"task": Raw(task)}}]
     message = {
-        "messageId": f"{child.id}:{child.state.value}",
+        "messageId": message_id,
         "role": "ROLE_USER",
         "parts": parts,
         "metadata": {EXTENSION_URI: body},

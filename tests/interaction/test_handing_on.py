@@ -10,8 +10,9 @@ import pytest
 
 from a2a_handoff.core.context import Package
 from a2a_handoff.wire.context_reader import read_context
-from tests.support.agents import Agent, Answer, Call, card, completes, said
+from tests.support.agents import Agent, Answer, Call, asks, card, completes, said
 from tests.support.running import Broker, broker, running
+from tests.support.wire import eventually
 
 _CAN = {"requirements": {"capabilities": ["canWork"]}}
 
@@ -95,6 +96,37 @@ def test_what_is_passed_on_is_evidence_for_the_score(tmp_path: Path) -> None:
         handoff = b.handoff(task["id"])
     # One of two facts; intent and summary are as they were, nothing else was sent.
     assert handoff["context_score"] == pytest.approx((0.25 + 0.35 / 2 + 0.15) / (0.25 + 0.35 + 0.15))
+
+
+def test_a_question_of_a_helper_goes_to_the_agent_that_asked_for_help_and_not_to_the_caller(
+    tmp_path: Path,
+) -> None:
+    heard: list[dict[str, Any]] = []
+
+    async def asks_for_help(agent: Agent, call: Call) -> Answer:
+        child = call.ours.get("child")
+        if child is None:
+            task = agent.task("WORKING")
+            directive = {"requirements": {"capabilities": ["canHelp"]}, "mode": "delegate"}
+            task["status"]["message"] = said("help me", handoff=directive)
+            return {"task": task}
+        heard.append(child)
+        task = agent.tasks[call.message["taskId"]]
+        if child["state"] == "completed":
+            task["status"] = {"state": "TASK_STATE_COMPLETED", "message": said("done with help")}
+        else:
+            task["status"] = {"state": "TASK_STATE_WORKING"}
+        return {"task": task}
+
+    with running(Agent(asks_for_help)) as first, running(Agent(asks)) as second, broker(tmp_path) as b:
+        _register(b, "asker", first)
+        b.register("helper", card=card(second, capabilities={"canHelp": True}))
+        task = b.send(context=_CAN, wait=False)
+        eventually(lambda: heard)
+        assert (heard[0]["state"], b.handoff(task["id"])["state"]) == ("input_required", "acknowledged")
+        b.send("the blue one", message={"taskId": heard[0]["handoff_id"]}, wait=False)
+        b.until(task["id"], "completed")
+    assert [child["state"] for child in heard] == ["input_required", "completed"]
 
 
 def _directive(target: str) -> tuple[Package, bytes]:

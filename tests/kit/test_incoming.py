@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from a2a_handoff.core.context import CONTEXT_KEY
 from a2a_handoff.kit import EXTENSION_URI, IncomingHandoff, read_incoming
-from a2a_handoff.kit.incoming import whole_numbers
+from a2a_handoff.kit.incoming import read_child_end, whole_numbers
 
 PACKAGE: dict[str, Any] = {
     "correlation_id": "order-7",
@@ -117,3 +117,11 @@ def test_wrong_types_take_the_default_and_never_fail(package: dict[str, Any]) ->
 def test_metadata_of_any_shape_is_read_without_failing(metadata: Any, around: Any) -> None:
     read_incoming({"metadata": metadata}, around)
     read_incoming({"metadata": {EXTENSION_URI: metadata}}, {CONTEXT_KEY: around})
+
+
+@pytest.mark.parametrize(("state", "asks"), [("input_required", True), ("completed", False), ("odd", False)])
+def test_word_of_a_helper_is_its_question_or_its_end(state: str, asks: bool) -> None:
+    note = {"child": {"handoff_id": "h-2", "state": state, "reason": ""}}
+    child = read_child_end({"metadata": {EXTENSION_URI: note}})
+    assert child is not None
+    assert (child.handoff_id, child.asks) == ("h-2", asks)

@@ -181,5 +181,6 @@ def every_command() -> Sequence[Command]:
         ev.WaitOver(means=fresh),
         ev.AttachChild(child_id="child-2", mode=Mode.DELEGATE),
         ev.ChildTookOver(child_id="child"),
+        ev.ChildAsks(child_id="child"),
         ev.ChildOver(child_id="child", state=State.COMPLETED),
     )

@@ -44,6 +44,7 @@ from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import Clock, StoreUnavailable
 from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
 from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.stores import open_store
 from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure_logging
@@ -55,8 +56,10 @@ from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
 from a2a_handoff.transports.native import on_refusal
 from a2a_handoff.transports.operations import Operations
+from a2a_handoff.transports.rendering import refuse
 from a2a_handoff.transports.rest import RestSurface
 from a2a_handoff.transports.routes import routes as native_routes
+from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import broker_card, face_card
 
 _LOG = logging.getLogger("a2a_handoff")
@@ -142,6 +145,7 @@ class Application:
         )
         operations = Operations(self.broker, keepalive_s=settings.keepalive)
         self._gate = gate = OpenGate(tenant=settings.default_tenant)
+        self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
         self._a2a = A2ASurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
         )
@@ -280,6 +284,9 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Task paths go straight to their surface; the others through Starlette."""
+        if fault := self._sites.fault(scope.get("headers", ())):
+            await self._turn_away(scope, send, fault)
+            return
         if scope["type"] != "http":
             await self._cold(scope, receive, send)
             return
@@ -302,6 +309,12 @@ class Application:
         except Exception:
             _LOG.exception("a request failed", extra={"path": scope["path"]})
             raise
+
+    async def _turn_away(self, scope: Scope, send: Send, fault: str) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": fault[:100]})
+            return
+        await refuse(send, faults.problem(HandoffError(Code.FORBIDDEN, fault), scope["path"]))
 
     def _surface(self, method: str, path: str, face: str) -> App | None:
         if method == "POST" and path in ("/", "/a2a", "/a2a/"):

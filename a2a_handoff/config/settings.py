@@ -77,7 +77,8 @@ class Settings(BaseModel):
     )
     public_url: str = _setting(
         "",
-        "How others reach the broker; stands in its cards. Unset: http://host:port.",
+        "How others reach the broker; stands in its cards, and its name is one to call the broker by. "
+        "Unset: http://host:port.",
         allowed="an http or https URL",
     )
     grace: float = _seconds(

@@ -38,3 +38,11 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         str(page.relative_to(ROOT)) for page in seen
     }
     assert missing == set()
+
+
+def test_the_map_of_the_code_names_every_room() -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[a-z]+", page))
+    package = DOCS.parent / "a2a_handoff"
+    rooms = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms - {"__init__"} - named == set()

@@ -92,7 +92,12 @@ def main() -> None:
         die_with_parent()
     card = read_card(options.cards or cards_folder(), options.name)
     port = options.port or port_of(card)
-    with socket.create_server(("127.0.0.1", port)) as bound:
+    try:
+        bound = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        why = f"cannot listen on port {port} ({error.strerror}); name another with --port"
+        parser.exit(1, f"{options.name}: {why}\n")
+    with bound:
         serve(options.name, at_port(card, port), options.broker, bound)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from a2a_handoff.demo.agents import BEHAVIOURS
 from a2a_handoff.demo.cards import at_port, cards_folder, port_of, read_card
 from a2a_handoff.demo.runner import AGENTS, DOWN
 from a2a_handoff.kit.client import BrokerClient, Step
-from tests.support.running import running
+from tests.support.running import bound_socket, running
 
 HELD: dict[str, Any] = {
     "source_agent": "triage-agent",
@@ -98,3 +100,15 @@ def test_every_agent_of_the_demo_has_a_card_that_can_be_moved() -> None:
         assert port_of(moved) == 1234
         assert port_of(card) != 1234
         assert {**moved, "supportedInterfaces": None} == {**card, "supportedInterfaces": None}
+
+
+def test_an_agent_whose_port_is_taken_says_so_in_one_line() -> None:
+    with bound_socket() as taken:
+        taken.listen()
+        command = [sys.executable, "-m", "a2a_handoff.demo.agent", "billing_agent", "--port"]
+        done = subprocess.run(
+            [*command, str(taken.getsockname()[1])], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("billing_agent: cannot listen on port")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,6 @@
+"""``python -m a2a_handoff`` is the command ``a2a-handoff``."""
+
+from a2a_handoff.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -247,8 +247,12 @@ class Application:
 
     async def _replay_spans(self) -> None:
         """Export what a predecessor committed and may not have exported."""
+        if self.telemetry.exported_position is None:
+            return
         mark = await self.store.get_mark(SPANS_MARK)
-        if self.telemetry.exported_position is None or mark is None:
+        if mark is None:
+            # The first start that exports: what was committed before was never meant to leave.
+            await self.store.set_mark(SPANS_MARK, await self.store.log_end())
             return
         touched: dict[str, None] = {}
         after = mark

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -123,6 +123,11 @@ class OtlpReceiver:
     def clear(self) -> None:
         with self._changed:
             self._spans.clear()
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """Spans that arrived before ``clear``."""
+        with self._changed:
+            self._spans[:0] = spans
 
     def wait_for(self, condition: Callable[[list[Span]], bool], *, timeout_s: float = 5.0) -> list[Span]:
         """The spans, once ``condition`` holds for them; fails after ``timeout_s``."""

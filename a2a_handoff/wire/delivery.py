@@ -9,7 +9,7 @@ Not here: how it travels (``client``), what follows (``core.machine``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -114,11 +114,14 @@ def traceparent_of(h: Handoff, attempt: Attempt) -> str:
 def task_delivery(
     event: ev.HandoffRequested, h: Handoff, attempt: Attempt, agent: Agent, count: Count
 ) -> Delivery:
-    """The task itself, with the context package in the two places where agents look for it."""
+    """The task itself, with the context package in the two places where agents look for it.
+
+    It may have come in two more. There it would contradict ours, and have the transcript.
+    """
     package = _package_json(event, h, attempt, fitted_context(event, agent, count))
     return Delivery(
         message=_with_extension(event.message, package),
-        metadata=_with_member(event.request_metadata, CONTEXT_KEY, package),
+        metadata=_with_member(event.request_metadata, CONTEXT_KEY, package, without=EXTENSION_URI),
         extensions=_extensions(event.extensions),
         accepted_output_modes=event.accepted_output_modes,
         traceparent=traceparent_of(h, attempt),
@@ -224,15 +227,16 @@ def _extensions(named: tuple[str, ...]) -> tuple[str, ...]:
 def _with_extension(message: bytes, package: bytes) -> bytes:
     """The message with our data at ``metadata[URI]`` and the URI among its ``extensions``."""
     members: dict[str, Any] = dict(members_of(message) or {})
-    metadata = members.get("metadata")
-    members["metadata"] = Raw(_with_member(bytes(metadata) if metadata else b"", EXTENSION_URI, package))
-    named = msgspec.json.decode(members["extensions"], type=list[str]) if "extensions" in members else []
+    metadata = bytes(members.get("metadata", b""))
+    members["metadata"] = Raw(_with_member(metadata, EXTENSION_URI, package, without=CONTEXT_KEY))
+    named = msgspec.json.decode(members.get("extensions", b"null"), type=list[str] | None) or []
     members["extensions"] = named if EXTENSION_URI in named else [*named, EXTENSION_URI]
     return _ENCODE(members)
 
 
-def _with_member(raw: bytes, name: str, value: bytes) -> bytes:
-    members: Mapping[str, Raw] = (members_of(raw) or {}) if raw else {}
+def _with_member(raw: bytes, name: str, value: bytes, *, without: str = "") -> bytes:
+    members = (members_of(raw) or {}) if raw else {}
+    members.pop(without, None)
     return _ENCODE({**members, name: Raw(value)})
 
 

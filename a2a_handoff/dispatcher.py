@@ -39,6 +39,8 @@ _CLAIM = 256
 _RENEW_EVERY_S = 10.0
 _FAULT_AGAIN_S = 5.0
 _FAULT_AGAIN_MAX_S = 300.0
+#: So often a task that cannot be sent for a fault of ours is tried.
+_FAULTS_MAX = 3
 _CONVERSATIONS = frozenset({WorkKind.DELIVER, WorkKind.FORWARD, WorkKind.RECONCILE})
 
 
@@ -165,7 +167,14 @@ class Dispatcher:
         key = work.key
         try:
             handoff = await self._broker.journal.recall(key.handoff_id)
-            await self._errands.do(work, handoff)
+            try:
+                await self._errands.do(work, handoff)
+            except (HandoffError, StoreUnavailable):
+                raise
+            except Exception:
+                if work.claims < _FAULTS_MAX or not await self._errands.give_up(work, handoff):
+                    raise
+                _LOG.exception("work %s was given up", key.kind, extra={"handoff_id": key.handoff_id})
         except HandoffError as error:
             if error.code is Code.UNAVAILABLE:
                 await self._claims.put_back(key, 1.0)

@@ -43,6 +43,7 @@ _STORE_AGAIN_S = 1.0
 _FORWARD_AGAIN_S = 0.5
 _FORWARD_AGAIN_MAX_S = 8.0
 _RETRIES_MAX = 10
+_SENDING = frozenset({WorkKind.DELIVER, WorkKind.PROBE})
 
 Handler = Callable[[Work, Handoff], Awaitable[None]]
 
@@ -157,9 +158,22 @@ class Errands:
             # Work of its own: after a crash meanwhile it is plain that nothing was sent.
             await self._ledger.swap(work.key, self._now(WorkKind.PROBE, attempt))
             return
+        delivery = await self._exchange.prepare(h, attempt, agent)
         self._begin(work)
-        await self._exchange.deliver(work.key, h, attempt, agent)
+        await self._exchange.deliver(work.key, h, attempt, agent, delivery)
         self._accounted(work)
+
+    async def give_up(self, work: Work, h: Handoff) -> bool:
+        """A fault of ours keeps a task from being sent at all: it goes on to the next agent, or back.
+
+        False if that is not what happened.
+        """
+        attempt = h.attempt
+        if work.key.kind not in _SENDING or attempt is None or self._has_begun(work):
+            return False
+        detail = "the broker could not send it"
+        await self._failed(work, attempt, Outcome.TARGET_UNAVAILABLE, detail, again=False)
+        return True
 
     async def _probe(self, work: Work, h: Handoff) -> None:
         """Look whether a plain agent that was not heard from answers at all, before it gets the task."""

@@ -26,6 +26,7 @@ from a2a_handoff.ports import (
     AgentClient,
     AgentError,
     Clock,
+    Delivery,
     HandoffQuery,
     RemoteState,
     Sent,
@@ -125,12 +126,18 @@ class Exchange:
 
     # --- the task --------------------------------------------------------------------------------
 
-    async def deliver(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> None:
-        """Send the task and see the conversation through."""
+    async def prepare(self, h: Handoff, attempt: Attempt, agent: Agent) -> Delivery:
+        """The task as the agent will get it. Nothing is sent yet: what goes wrong here is in no doubt."""
         event = await self.journal.request_of(h.id)
         delivery = task_delivery(event, h, attempt, agent, self.broker.count)
-        known = await self._known_context(event, h, agent)
-        answers = self.client.send(agent, replace(delivery, remote_context_id=known), first_wait_s=None)
+        return replace(delivery, remote_context_id=await self._known_context(event, h, agent))
+
+    async def deliver(
+        self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent, delivery: Delivery
+    ) -> None:
+        """Send the task and see the conversation through."""
+        event = await self.journal.request_of(h.id)
+        answers = self.client.send(agent, delivery, first_wait_s=None)
         talk = Talk(talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event)
         self.talks.become_reader(talk)
         await talk.run(answers)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client.raw_server import SSE_HEAD, Request, event, reset, working
-from tests.support.agents import Agent, Answer, Call, card
+from tests.support.agents import Agent, Answer, Call, card, completes
 from tests.support.running import WAIT_S, Broker, broker, running
 from tests.support.wire import Gate, calls, eventually, raw
 
@@ -94,3 +94,21 @@ def test_a_target_that_does_not_answer_any_more_is_lost_and_what_is_on_its_way_g
     assert ended["attempts"][0]["outcome"] == "timeout"
     heard = [(call.text, call.message.get("taskId")) for call in other.calls]
     assert heard == [("hello", None), ("and hurry", "r-1")]
+
+
+def test_a_task_that_a_fault_of_ours_keeps_from_being_sent_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(completes)
+    monkeypatch.setattr("a2a_handoff.dispatcher._FAULT_AGAIN_S", 0.05)
+    with running(agent) as url, broker(tmp_path) as b:
+        _register(b, "worker", url)
+        # Stands for a message that some code of ours cannot write.
+        monkeypatch.setattr("a2a_handoff.exchange.task_delivery", None)
+        task = b.send(context={"target_agent": "worker"})
+        handoff = b.handoff(task["id"])
+    assert task["status"]["state"] == "TASK_STATE_REJECTED"
+    assert [(a["outcome"], a["detail"]) for a in handoff["attempts"]] == [
+        ("target_unavailable", "the broker could not send it")
+    ]
+    assert agent.calls == []

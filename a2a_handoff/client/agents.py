@@ -7,7 +7,7 @@ and so does polling after a few misses in a row: the task may well go on, and th
 every way out of an iterator; close it with ``aclosing``.
 Sources: A2A 1.0 sections 3.1, 3.2.2 and 3.5; 0.3 section 7; ``a2a.json`` of 0.1.
 Not here: what a request looks like (``calls``), what an answer means (``wire.answers``), retries of a
-delivery (``dispatcher``).
+delivery (``core.machine``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Rules: one text for every failure, so that nobody can use it to scan ports. The 
 address, redirects are not followed, time and size are bounded. A place without a card is no sign that
 the agent is down.
 Sources: A2A 1.0 sections 8.2 and 14.3 (well-known URI), RFC 8615.
-Not here: what a card means (``wire``), signatures (``registry``).
+Not here: what a card means (``wire``).
 """
 
 from __future__ import annotations

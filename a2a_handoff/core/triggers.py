@@ -10,7 +10,7 @@ Duty: advice to the sender of a task, from what it measured, in a fixed order:
 6. it says nothing: no trigger
 
 Rules: the thresholds are strict; what was not measured (absent, or not a number) triggers nothing.
-Not here: finding the target (``matching``), refusing what is not needed (``broker``).
+Not here: finding the target (``matching``), refusing what is not needed (``intake``).
 """
 
 from __future__ import annotations

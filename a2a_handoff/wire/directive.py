@@ -3,7 +3,7 @@
 Duty: read ``{URI: {"ready" | "declined" | "handoff" | "release" | "receipt": …}}``.
 Rules: of ``ready``, ``declined``, ``handoff`` and ``release`` at most one; a receipt may stand beside
 each. Members that are none of these are passed over: agents echo the metadata that they received.
-Sources: docs/reference/handoff-context.md; A2A 1.0 section 4.6.
+Sources: docs/reference/extension.md; A2A 1.0 section 4.6.
 Not here: writing them (``kit.directive``), what becomes of them (``core.machine``).
 """
 

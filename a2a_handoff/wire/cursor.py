@@ -1,15 +1,15 @@
-"""Cursors of an inbox and of broadcasts: what a reader was shown, opaque to it.
+"""Cursors: where a reader is, opaque to it.
 
-Duty: from a cursor to the text that a caller keeps, and back.
+Duty: from what a cursor says to the text that a caller keeps, and back: for listings as bytes, for an inbox
+and its broadcasts whole.
 Rules: a cursor says for whom it was made and by which store (``epoch``); whether it still means anything
 is for its maker to judge. What cannot be read is refused at its field.
-Not here: cursors of listings (``native.views``).
+Not here: what the cursor of a listing says (``requests``, ``native.views``).
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 from hashlib import blake2b
 from typing import Annotated
 
@@ -37,24 +37,33 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Cursor)
 
 
+def seal(body: bytes) -> str:
+    """The text of a cursor: URL-safe base64 without padding (RFC 4648 section 5)."""
+    return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+
+
+def unseal(text: str) -> bytes:
+    """What ``seal`` was given. Raises ``ValueError`` for what it did not write."""
+    if len(text) > _TEXT_MAX:
+        raise ValueError(text[:1])
+    return base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
 def mark(*names: str) -> int:
     """48 bits that stand for these names, in every process alike."""
     return int.from_bytes(blake2b("\0".join(names).encode(), digest_size=6).digest())
 
 
 def written(cursor: Cursor) -> str:
-    """The text of a cursor: URL-safe base64 without padding (RFC 4648 section 5)."""
-    return base64.urlsafe_b64encode(_encoder.encode(cursor)).rstrip(b"=").decode()
+    """The text of a cursor."""
+    return seal(_encoder.encode(cursor))
 
 
 def read_cursor(text: str) -> Cursor:
     """What ``written`` wrote. Raises ``HandoffError`` (``invalid_params``) for anything else."""
     try:
-        if len(text) > _TEXT_MAX:
-            raise ValueError(text[:1])
-        body = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return _decoder.decode(body)
-    except (ValueError, binascii.Error, msgspec.DecodeError):
+        return _decoder.decode(unseal(text))
+    except (ValueError, msgspec.DecodeError):  # binascii.Error is a ValueError
         raise HandoffError(
             Code.INVALID_PARAMS,
             "That is no cursor that an answer gave. Start again without one.",

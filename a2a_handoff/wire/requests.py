@@ -12,8 +12,6 @@ context in the metadata (``context``), who may do it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -26,6 +24,7 @@ from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire import proto03
+from a2a_handoff.wire.cursor import seal, unseal
 from a2a_handoff.wire.envelope import NO_ID, Call, open_envelope, open_object
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import ID_CHARS_MAX, Members
@@ -275,9 +274,7 @@ def fill(params: Raw | bytes, **members: str) -> Raw:
 
 def page_token(cursor: tuple[float, str] | None) -> str:
     """The page token of a cursor; empty for the last page."""
-    if cursor is None:
-        return ""
-    return base64.urlsafe_b64encode(pack(cursor)).decode().rstrip("=")
+    return "" if cursor is None else seal(pack(cursor))
 
 
 # --- readers -------------------------------------------------------------------------------------
@@ -352,9 +349,8 @@ def _before(fields: Members) -> tuple[float, str] | None:
     if not token:
         return None
     try:
-        padded = token.encode() + b"=" * (-len(token) % 4)
-        return _cursor.decode(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, msgspec.DecodeError):
+        return _cursor.decode(unseal(token))
+    except (ValueError, msgspec.DecodeError):
         fields.fault("pageToken", "is not a token that this service gave")
         return None
 

@@ -6,8 +6,6 @@ Not here: finding the objects, and whether the caller may see them (``broker``).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -21,6 +19,7 @@ from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import Candidate, HandoffRequested, PassedOver, Resolution, State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.ports import Broadcast, Chain, Recorded
+from a2a_handoff.wire.cursor import seal, unseal
 from a2a_handoff.wire.fields import write_instant
 from a2a_handoff.wire.native import outbound as out
 from a2a_handoff.wire.native.raw import raw
@@ -253,7 +252,7 @@ def cursor_of(next_row: tuple[float, str] | None) -> str | None:
     """The cursor after a page of handoffs, opaque to the caller."""
     if next_row is None:
         return None
-    return base64.urlsafe_b64encode(msgspec.json.encode(next_row)).rstrip(b"=").decode()
+    return seal(msgspec.json.encode(next_row))
 
 
 def read_cursor(cursor: str) -> tuple[float, str] | None:
@@ -261,9 +260,8 @@ def read_cursor(cursor: str) -> tuple[float, str] | None:
     if not cursor:
         return None
     try:
-        text = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        return msgspec.json.decode(text, type=tuple[float, str])
-    except (ValueError, binascii.Error, msgspec.DecodeError):
+        return msgspec.json.decode(unseal(cursor), type=tuple[float, str])
+    except (ValueError, msgspec.DecodeError):
         raise HandoffError(
             Code.INVALID_PARAMS,
             "That is no cursor of this listing. Start again without one.",
@@ -331,9 +329,7 @@ def _result(message: bytes, artifacts: Sequence[bytes]) -> Raw | None:
 
 def _when(at: float | None) -> str | None:
     """Epoch seconds as RFC 3339 in UTC with milliseconds; ``None`` for never."""
-    if not at:
-        return None
-    return write_instant(at)
+    return write_instant(at) if at else None
 
 
 def _json(value: object) -> Raw:

@@ -25,6 +25,7 @@ from a2a_handoff.transports.native import Done, EventStream, body_of, given, num
 from a2a_handoff.transports.rest import PAGE_MAX, RestSurface
 from a2a_handoff.wire import native
 from a2a_handoff.wire.native import views
+from a2a_handoff.wire.tasks import sse
 
 WATCH_MAX_S = 300.0
 WATCH_S = 30.0
@@ -135,4 +136,4 @@ class LiveSurface:
                     yield None
                     continue
                 event = native.encode(views.event_out(recorded))
-                yield b"id: %d\ndata: %b\n\n" % (recorded.position, event)
+                yield b"id: %d\n%b" % (recorded.position, sse(event))

@@ -15,7 +15,7 @@ import pytest
 
 from a2a_handoff.ports import Principal
 from tests.support.puller import hand_off, puller
-from tests.support.running import WAIT_S, Broker, broker
+from tests.support.running import WAIT_S, Broker, broker, send_params
 
 
 @pytest.fixture
@@ -109,6 +109,20 @@ def test_a_place_beyond_the_end_is_told_and_the_tail_goes_on_from_the_end(b: Bro
         assert (resync.name, resync.position, resync.data) == ("resync", 2, {"position": 2})
         hand_off(b, target_agent="cursor")
         assert next(events).position == 3
+
+
+def test_a_message_of_many_lines_stays_one_event(b: Broker) -> None:
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendMessage",
+        "params": send_params("one\u2028two", wait=False),
+    }
+    content = json.dumps(body, indent=2, ensure_ascii=False).encode()
+    b.http.post("/", content=content, headers={"A2A-Version": "1.0", "Content-Type": "application/json"})
+    with tail(b, 0) as events:
+        first = next(events)
+    assert first.data["data"]["message"]["parts"] == [{"text": "one\u2028two"}]
 
 
 def test_a_silent_tail_is_kept_alive(b: Broker) -> None:

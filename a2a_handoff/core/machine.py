@@ -24,6 +24,7 @@ from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Event, Outcome, State
 from a2a_handoff.core.handoff import Attempt, Handoff, evolve
+from a2a_handoff.core.policy import CHILDREN_MAX, REPLIES_MAX
 
 _OPEN = frozenset(state for state in State if not state.terminal)
 _WAITING = frozenset({State.REQUESTED, State.ESCALATED})
@@ -145,6 +146,11 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
         case ev.Reply(message=message, message_id=message_id):
             if message_id in h.replies or message_id == h.message_id:
                 return ()
+            if len(h.replies) >= REPLIES_MAX:
+                raise HandoffError(
+                    Code.UNSUPPORTED_OPERATION,
+                    f"This task has taken {REPLIES_MAX} messages and takes no more; start a new task.",
+                )
             return (ev.ReplyReceived(at=now, message=message, message_id=message_id),)
         case ev.Complete() | ev.Fail():
             return _finish(h, command, now)
@@ -647,6 +653,10 @@ def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...
         raise HandoffError(
             Code.WRONG_STATE,
             "An escalation is handed on no further: complete it, fail it, or give it back.",
+        )
+    if len(h.children) >= CHILDREN_MAX:
+        raise HandoffError(
+            Code.WRONG_STATE, f"{CHILDREN_MAX} handoffs were made from this one, and no more can be."
         )
     if c.mode is Mode.TRANSFER and _pending_transfer(h):
         raise HandoffError(Code.WRONG_STATE, "The task is being handed on already.")

@@ -9,6 +9,11 @@ import msgspec
 
 MAX_HOPS_CAP = 5
 
+#: So many messages one handoff takes from its caller, and so many handoffs its target may make. They are
+#: part of its state, which is written with every event.
+REPLIES_MAX = 1_000
+CHILDREN_MAX = 1_000
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one handoff. All times are seconds.

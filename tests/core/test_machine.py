@@ -16,7 +16,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.machine import ALLOWED, decide
-from a2a_handoff.core.policy import Policy
+from a2a_handoff.core.policy import CHILDREN_MAX, REPLIES_MAX, Policy
 from tests.support.machine import NOW, World, candidate, every_command, in_state, means, request
 
 
@@ -206,6 +206,20 @@ def test_a_supervisor_is_asked_before_it_goes_back_and_only_once() -> None:
     other = candidate("other", Readiness.PERSON, Role.SUPERVISOR)
     world.do(ev.Decline(agent_id="boss", means=means(supervisors=(other,), n=5)))
     assert world.h.state is State.RETURNED
+
+
+def test_the_messages_of_a_caller_are_bounded_and_a_repeat_is_still_known() -> None:
+    world = in_state(State.ACKNOWLEDGED)
+    world.do(*(ev.Reply(message=b"{}", message_id=f"r-{n}") for n in range(REPLIES_MAX)))
+    assert refused(world, ev.Reply(message=b"{}", message_id="more")) is Code.UNSUPPORTED_OPERATION
+    assert world.do(ev.Reply(message=b"{}", message_id="r-7")) == []
+
+
+def test_the_handoffs_that_a_target_makes_are_bounded() -> None:
+    world = in_state(State.ACKNOWLEDGED)
+    attach = [ev.AttachChild(child_id=f"c-{n}", mode=Mode.DELEGATE) for n in range(CHILDREN_MAX + 1)]
+    world.do(*attach[:-1])
+    assert refused(world, attach[-1]) is Code.WRONG_STATE
 
 
 @pytest.mark.parametrize("mode", Mode)

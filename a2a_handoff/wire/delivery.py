@@ -276,7 +276,8 @@ def interpret(
             detail=error.message,
         )
         return Verdict(commands=(fail,), ended=True, target_open=False)
-    if first and update.state is RemoteState.REJECTED:
+    hands_on = directive is not None and directive.verb is Verb.HANDOFF
+    if first and update.state is RemoteState.REJECTED and not hands_on:
         reason = "the agent rejected the task"
         decline = ev.Decline(agent_id=attempt.agent_id, attempt=attempt.number, reason=reason, means=means(h))
         return Verdict(commands=(decline,), ended=True, target_open=False)

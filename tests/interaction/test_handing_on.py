@@ -82,6 +82,20 @@ def test_a_directive_that_is_read_twice_hands_on_once(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("state", ["REJECTED", "FAILED", "CANCELED", "INPUT_REQUIRED"])
+def test_a_directive_outranks_whatever_status_carries_it(tmp_path: Path, state: str) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        task = agent.task(state)
+        task["status"]["message"] = said("not mine", handoff={"requirements": {"capabilities": ["canEnd"]}})
+        return {"task": task}
+
+    with running(Agent(script)) as first, running(Agent(completes)) as last, broker(tmp_path) as b:
+        _register(b, "first", first)
+        b.register("ends", card=card(last, capabilities={"canEnd": True}))
+        task = b.send(context=_CAN)
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 def test_what_is_passed_on_is_evidence_for_the_score(tmp_path: Path) -> None:
     async def script(agent: Agent, call: Call) -> Answer:
         task = agent.task("COMPLETED")

@@ -259,7 +259,8 @@ class Breaker:
 
     Opens after ``opens_after`` failures in a row, without success between. After ``half_open_s``
     one trial is let through; while that one runs (at most ``half_open_s``) the breaker is open to
-    all others. A success closes it, a failure opens it again. Times are epoch seconds.
+    all others. A success closes it, a failure opens it again. Times are seconds of one clock that never goes
+    back.
     """
 
     opens_after: int = 2

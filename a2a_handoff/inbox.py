@@ -5,7 +5,7 @@ the next offer, and for broadcasts.
 Rules: an inbox is read from the store, so nothing is lost: an offer stays until it is accepted, declined or
 withdrawn, whatever becomes of the connection that it was shown on. Waiting costs nothing until a wake-up
 comes. Of several that wait for one agent, one is shown an offer first, the others if it was not accepted
-within ``HOLD_S``; the first ``accept`` has it.
+within ``HOLD_S`` or when their time is over; the first ``accept`` has it.
 A cursor says what was shown: with it only other offers come, or the same one when it is announced again.
 Not here: accepting (``broker``), the order (``core.inbox``), who is offered what (``core.matching``).
 """
@@ -139,8 +139,11 @@ class Inbox:
                 if found.offer is not None or found.broadcasts or found.resync or resync:
                     return replace(found, resync=found.resync or resync)
                 now = self._clock.monotonic()
-                if now >= ends_at or self.closing:
+                if self.closing or (now >= ends_at and not place.left):
                     return Found(cursor=after or written(start))
+                if now >= ends_at:
+                    place.left.clear()  # its time is over: better shown twice than not at all
+                    continue
                 again_at = min((until for until in place.left.values() if until > now), default=ends_at)
                 await listener.wait(timeout_s=min(again_at, ends_at) - now)
 

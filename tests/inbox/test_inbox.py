@@ -358,6 +358,18 @@ def test_an_offer_that_was_shown_and_not_accepted_goes_to_the_other_as_well() ->
     run(body)
 
 
+def test_whoever_waited_in_vain_is_shown_what_another_did_not_accept() -> None:
+    async def body(world: World) -> None:
+        await world.register("cursor")
+        long = world.watching()
+        short = asyncio.create_task(world.inbox.watch(ANYBODY, "cursor", timeout_s=0.2))
+        await settle()
+        await world.offer("h-1")
+        assert [offer_of(await bounded(watch)) for watch in (long, short)] == ["h-1", "h-1"]
+
+    run(body)
+
+
 def test_who_comes_back_is_shown_the_offer_at_once_whoever_else_waits() -> None:
     async def body(world: World) -> None:
         await world.register("cursor")

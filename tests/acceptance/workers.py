@@ -1,0 +1,143 @@
+"""Agents of the two worked examples, as programs of their own that know nothing but HTTP and JSON.
+
+``python workers.py ROLE URL``. Each prints what it did, one line of JSON for each step.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+
+def call(url: str, path: str, body: Any = None) -> Any:
+    """A call of the broker: what it says."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url + path, data=data, headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def tell(**said: Any) -> None:
+    print(json.dumps(said), flush=True)
+
+
+# --- the desktop assistant asks the editor for a review ---------------------------------------------
+
+
+def watch(url: str, timeout: int, after: str = "") -> tuple[Any, str]:
+    """What the long poll came back with, if with anything, and the cursor to go on from."""
+    path = f"/api/handoffs/watch?agent=cursor&timeout={timeout}&include=broadcasts&after={after}"
+    with urllib.request.urlopen(url + path, timeout=60) as answer:
+        text = answer.read()
+        return json.loads(text) if text else None, answer.headers["A2A-Handoff-Cursor"]
+
+
+def reviewing_editor(url: str) -> None:
+    """Waits for work by long poll, does it, waits on, until it is told that this was all."""
+    call(url, "/api/agents", {"agent_id": "cursor", "platform": "cursor", "instance_id": "window-1"})
+    _, cursor = watch(url, 0)  # what was said before it came is not for it
+    tell(did="registered")
+    while True:
+        offer, cursor = watch(url, 30, cursor)
+        if offer is None:
+            continue
+        if any(said["message"] == "that was all" for said in offer["broadcasts"]):
+            return
+        handoff = f"/api/handoffs/{offer['handoff_id']}"
+        call(url, f"{handoff}/accept", {"agent_id": "cursor", "attempt": offer["attempt"]})
+        facts = offer["context"]["key_facts"]
+        tell(did="accepted", task=offer["task"], files=facts["files"], focus=facts["focusAreas"])
+        call(url, f"{handoff}/progress", {"agent_id": "cursor", "message": f"reading {facts['files'][0]}"})
+        comments = [f"{area}: fine" for area in facts["focusAreas"]]
+        call(url, f"{handoff}/complete", {"agent_id": "cursor", "result": {"comments": comments}})
+
+
+def asking_assistant(url: str) -> None:
+    """Hands a review to the editor, as the source document writes it, and polls for the result."""
+    call(url, "/api/agents", {"agent_id": "cowork", "platform": "cowork"})
+    made = call(
+        url,
+        "/api/handoffs",
+        {
+            "targetAgent": "cursor",
+            "task": "Review the new CodeDnaService implementation",
+            "context": {
+                "files": ["apis/backend-ai-api/src/app/learning/services/code-dna.service.ts"],
+                "focusAreas": ["error handling", "performance"],
+            },
+            "priority": "high",
+        },
+    )
+    tell(did="asked", status=made["status"], priority=made["priority"])
+    result = poll_result(url, made["handoff_id"])
+    tell(did="read", comments=result["comments"])
+    call(url, "/api/broadcasts", {"channel": "general", "message": "that was all", "source_agent": "cowork"})
+
+
+def poll_result(url: str, handoff_id: str) -> Any:
+    """Poll until it is completed, at the price of a 304 while nothing changes."""
+    tag = ""
+    while True:
+        request = urllib.request.Request(f"{url}/api/handoffs/{handoff_id}", headers={"If-None-Match": tag})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                tag = answer.headers["ETag"]
+                handoff = json.loads(answer.read())
+        except urllib.error.HTTPError as unchanged:
+            if unchanged.code != 304:
+                raise
+            continue
+        if handoff["status"] == "completed":
+            return handoff["result"]
+
+
+# --- the editor delegates browser tests to the desktop assistant ------------------------------------
+
+
+def delegating_editor(url: str) -> None:
+    """Delegates, and reads the result among its own handoffs."""
+    call(url, "/api/agents", {"agent_id": "cursor", "platform": "cursor"})
+    made = call(
+        url,
+        "/api/handoffs",
+        {
+            "sourceAgent": "cursor",
+            "targetAgent": "cowork",
+            "task": "Run E2E tests for groundbreaking features",
+            "context": {"testFile": "groundbreaking-features.test.ts"},
+        },
+    )
+    tell(did="delegated", state=made["state"])
+    while True:
+        page = call(url, "/api/handoffs?sender=cursor&state=completed&include=result")
+        if page["handoffs"]:
+            (handoff,) = page["handoffs"]
+            tell(did="read", same=handoff["handoff_id"] == made["handoff_id"], result=handoff["result"])
+            return
+
+
+def testing_assistant(url: str) -> None:
+    """Polls its inbox, runs the tests, reports."""
+    call(url, "/api/agents", {"agent_id": "cowork", "platform": "cowork"})
+    tell(did="registered")
+    while True:
+        page = call(url, "/api/handoffs/pending?target=cowork")
+        if page["handoffs"]:
+            break
+    (offer,) = page["handoffs"]
+    file = offer["context"]["key_facts"]["testFile"]
+    tell(did="found", task=offer["task"], file=file)
+    call(url, f"/api/handoffs/{offer['handoff_id']}/complete", {"result": f"{file}: 12 passed"})
+
+
+ROLES: dict[str, Callable[[str], None]] = {
+    role.__name__: role for role in (reviewing_editor, asking_assistant, delegating_editor, testing_assistant)
+}
+
+if __name__ == "__main__":
+    ROLES[sys.argv[1]](sys.argv[2])

@@ -66,6 +66,7 @@ _LOG = logging.getLogger("a2a_handoff")
 _MARK_EVERY_S = 5.0
 _QUEUE_EVERY_S = 2.0
 _STORE_AGAIN_S = 1.0
+_RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
 
@@ -321,7 +322,7 @@ class Application:
         await refuse(send, faults.problem(HandoffError(Code.FORBIDDEN, fault), scope["path"]))
 
     def _surface(self, method: str, path: str, face: str) -> App | None:
-        if method == "POST" and path in ("/", "/a2a", "/a2a/"):
+        if method == "POST" and path in _RPC_PATHS:
             return lambda scope, receive, send: self._a2a.jsonrpc(scope, receive, send, face=face)
         if method == "POST" and path in PATHS:
             return lambda scope, receive, send: self._legacy(scope, receive, send, path=path, face=face)
@@ -337,6 +338,8 @@ class Application:
     def _cold_app(self) -> App:
         routes = [
             Route("/", self._front_page, methods=["GET"]),
+            # Calls do not come here; these are known so that a refusal of other methods can name them.
+            *(Route(path, self._front_page, methods=["POST"]) for path in _RPC_PATHS),
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
             *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
             *self._native,

@@ -332,12 +332,12 @@ class HandoffBroker:
 
         Of several processes of one agent the first has it: another gets ``stale_attempt``.
         """
+        actor = self._actor(principal, claim)
+        handoff = await self._hear(principal, handoff_id, actor)
         score = None
         if receipt:
             first = await self.journal.request_of(handoff_id)
             score = context_score(first.package.context, receipt)
-        actor = self._actor(principal, claim)
-        handoff = await self._hear(principal, handoff_id, actor)
         agent = self.registry.get(handoff.tenant, actor or handoff.holder)
         command = ev.Acknowledge(
             agent_id=actor,

@@ -43,6 +43,9 @@ WEIGHTS: Mapping[str, float] = MappingProxyType(
 #: beside it, because ``True == 1`` in Python.
 _Leaf = tuple[tuple[str | None, ...], bool, Any]
 
+#: The longest receipt that anybody reads.
+RECEIPT_BYTES_MAX = 262_144
+
 _DECODER = msgspec.json.Decoder(float_hook=float)
 
 

@@ -9,7 +9,7 @@ Not here: what an operation does (``operations``).
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -306,19 +306,24 @@ _ON_TASK = {
     ("POST", "subscribe"): Operation.SUBSCRIBE,
     ("GET", "subscribe"): Operation.SUBSCRIBE,
 }
+_VERBS = frozenset(verb for _, verb in _ON_TASK)
 _ON_CONFIGS = {"POST": Operation.SET_PUSH, "GET": Operation.LIST_PUSH}
 _ON_CONFIG = {"GET": Operation.GET_PUSH, "DELETE": Operation.DELETE_PUSH}
 
 
+_METHODS = ("DELETE", "GET", "POST")
+
+
 def _route(method: str, path: str, generation: Generation) -> _Route:
-    """The operation of a path (A2A 1.0 section 11.3). Raises ``not_found``."""
+    """The operation of a path (A2A 1.0 section 11.3). Raises ``not_found`` and ``method_not_allowed``."""
     prefix = "/v1" if generation is _V03 else ""
     steps = path.strip("/").split("/")
-    found = _COLLECTION.get((method, steps[0])) if len(steps) == 1 else None
-    if found is None and steps[0] == "tasks" and len(steps) > 1:
-        found = _task_route(method, steps[1:])
+    found = _find(method, steps)
     if found is None:
-        raise HandoffError(Code.NOT_FOUND, f"There is no {method[:16]} at this path.")
+        allowed = ", ".join(other for other in _METHODS if _find(other, steps) is not None)
+        if allowed:
+            raise HandoffError(Code.METHOD_NOT_ALLOWED, facts={faults.ALLOW: allowed})
+        raise HandoffError(Code.NOT_FOUND)
     return _Route(
         operation=found.operation,
         template=prefix + found.template,
@@ -327,18 +332,24 @@ def _route(method: str, path: str, generation: Generation) -> _Route:
     )
 
 
+def _find(method: str, steps: list[str]) -> _Route | None:
+    if len(steps) == 1:
+        return _COLLECTION.get((method, steps[0]))
+    return _task_route(method, steps[1:]) if steps[0] == "tasks" else None
+
+
 def _task_route(method: str, steps: list[str]) -> _Route | None:
-    task_id, _, verb = steps[0].rpartition(":") if ":" in steps[0] else (steps[0], "", "")
-    task_id = unquote(task_id)
-    if len(steps) == 1 and not verb:
+    task_id = steps[0]
+    if len(steps) == 1:
+        named, _, verb = task_id.rpartition(":")
+        if named and verb in _VERBS:
+            operation = _ON_TASK.get((method, verb))
+            if operation is None:
+                return None
+            return _Route(operation=operation, template=f"/tasks/{{id}}:{verb}", task_id=named)
         if method != "GET":
             return None
         return _Route(operation=Operation.GET, template="/tasks/{id}", task_id=task_id)
-    if len(steps) == 1:
-        operation = _ON_TASK.get((method, verb))
-        if operation is None:
-            return None
-        return _Route(operation=operation, template=f"/tasks/{{id}}:{verb}", task_id=task_id)
     if steps[1] != "pushNotificationConfigs" or len(steps) > 3:
         return None
     template = "/tasks/{id}/pushNotificationConfigs"
@@ -352,5 +363,5 @@ def _task_route(method: str, steps: list[str]) -> _Route | None:
         operation=operation,
         template=f"{template}/{{config_id}}",
         task_id=task_id,
-        config_id=unquote(steps[2]),
+        config_id=steps[2],
     )

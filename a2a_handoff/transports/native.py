@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from a2a_handoff.core.errors import Code, HandoffError, Violation
@@ -88,10 +89,10 @@ async def body_of(request: Request, limit: int) -> bytes:
     return body
 
 
-def number(text: str, name: str, most: int) -> int:
-    """A whole number from 0 to ``most``. Raises ``invalid_params``."""
-    if not text.isascii() or not text.isdigit() or len(text) > 16 or int(text) > most:
-        raise wrong(name, f"must be a number from 0 to {most}")
+def number(text: str, name: str, most: int, *, least: int = 0) -> int:
+    """A whole number from ``least`` to ``most``. Raises ``invalid_params``."""
+    if not text.isascii() or not text.isdigit() or len(text) > 16 or not least <= int(text) <= most:
+        raise wrong(name, f"must be a number from {least} to {most}")
     return int(text)
 
 
@@ -156,8 +157,7 @@ def is_known(request: Request, tag: str) -> bool:
 async def on_refusal(request: Request, error: Exception) -> Response:
     """A refused call as problem details."""
     if isinstance(error, HTTPException):
-        code = Code.METHOD_NOT_ALLOWED if error.status_code == 405 else Code.NOT_FOUND
-        error = HandoffError(code)
+        error = _unrouted(request, error)
     if not isinstance(error, HandoffError):
         error = HandoffError(Code.INTERNAL)
     refusal = faults.problem(error, request.url.path)
@@ -167,3 +167,13 @@ async def on_refusal(request: Request, error: Exception) -> Response:
         media_type=refusal.media_type,
         headers=dict(refusal.headers),
     )
+
+
+def _unrouted(request: Request, error: HTTPException) -> HandoffError:
+    """There is no such path, or not with this method: then with which."""
+    if error.status_code != 405:
+        return HandoffError(Code.NOT_FOUND)
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    fitting = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    allowed = {method for route in fitting for method in route.methods or ()}
+    return HandoffError(Code.METHOD_NOT_ALLOWED, facts={faults.ALLOW: ", ".join(sorted(allowed))})

@@ -24,14 +24,16 @@ _SUCCESSES = {204: "Done; there is nothing to show.", 304: "It is as the caller 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operation. ``most`` bounds a number from above; 0 bounds it from below."""
+    """One parameter of an operation. ``least`` and ``most`` bound a number; ``words`` are those of a list."""
 
     name: str
     meaning: str
     where: Literal["query", "path", "header"] = "query"
     kind: Literal["string", "integer", "number"] = "string"
     required: bool = False
+    least: int = 0
     most: int | None = None
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +114,23 @@ def _operation(op: Operation, refs: Any) -> dict[str, Any]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": parameter.kind}
-    if parameter.kind != "string":
-        schema |= {"minimum": 0}
-        if parameter.most is not None:
-            schema |= {"maximum": parameter.most}
-    return {
+    described: dict[str, Any] = {
         "name": parameter.name,
         "in": parameter.where,
         "description": parameter.meaning,
         "required": parameter.required or parameter.where == "path",
-        "schema": schema,
     }
+    schema: dict[str, Any] = {"type": parameter.kind}
+    if parameter.words:
+        described |= {"style": "form", "explode": False}
+        schema = {"type": "array", "items": {"type": "string", "enum": parameter.words}}
+    elif parameter.kind != "string":
+        schema["minimum"] = parameter.least
+        if parameter.most is not None:
+            schema["maximum"] = parameter.most
+    elif parameter.required:
+        schema["minLength"] = 1
+    return described | {"schema": schema}
 
 
 def _responses(op: Operation, refs: Any) -> dict[str, Any]:
@@ -148,6 +155,6 @@ def _responses(op: Operation, refs: Any) -> dict[str, Any]:
 
 def _content(op: Operation, refs: Any) -> dict[str, Any]:
     if not op.answers:
-        return {"schema": {"type": "string"}} if op.media_type.startswith("text/") else {}
+        return {"schema": {"type": "string" if op.media_type.startswith("text/") else "object"}}
     schemas = [refs[model, "serialization"] for model in op.answers]
     return {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}

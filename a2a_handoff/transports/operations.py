@@ -24,6 +24,7 @@ from a2a_handoff.ports import HandoffQuery, Principal, RemoteState
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_package, synthesize
 from a2a_handoff.wire.context_reader import Overdue
+from a2a_handoff.wire.members import checked_id
 from a2a_handoff.wire.requests import (
     CancelParams,
     GetParams,
@@ -91,7 +92,7 @@ class Operations:
             context_id=params.context_id,
             task_id=params.task_id,
             alias=params.alias,
-            key=asker.key,
+            key=checked_id(asker.key, "Idempotency-Key"),
             references=params.reference_task_ids,
             metadata=params.request_metadata,
             extensions=named,

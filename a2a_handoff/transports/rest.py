@@ -36,6 +36,7 @@ from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_context
 from a2a_handoff.wire.context_reader import Overdue
 from a2a_handoff.wire.delivery import snapshot_json
+from a2a_handoff.wire.members import checked_id
 from a2a_handoff.wire.native import views
 from a2a_handoff.wire.projection import artifact_id
 
@@ -118,8 +119,9 @@ class RestSurface:
 
     def _incoming(self, request: Request, body: native.HandoffIn) -> Incoming:
         now = self._broker.now()
-        key = request.headers.get("idempotency-key", "")
-        message_id = body.message_id or key or body.own_message_id or self._broker.new_id()
+        key = checked_id(request.headers.get("idempotency-key", ""), "Idempotency-Key")
+        message_id = checked_id(body.message_id, "message_id") or key
+        message_id = message_id or body.own_message_id or self._broker.new_id()
         message = body.message_json(message_id)
         refusal = None
         try:
@@ -136,7 +138,7 @@ class RestSurface:
             digest=digest_of(message, body.handoff_context()),
             traceparent=request.headers.get("traceparent", ""),
             tracestate=request.headers.get("tracestate", ""),
-            context_id=body.context_id,
+            context_id=checked_id(body.context_id, "context_id"),
             key=key,
             metadata=msgspec.json.encode({"handoff_context": msgspec.Raw(body.handoff_context())}),
             surface="rest",
@@ -159,7 +161,7 @@ class RestSurface:
                 correlation_id=query.get("correlation_id", ""),
                 context_id=query.get("context_id", ""),
                 before=views.read_cursor(query.get("cursor", "")),
-                limit=number(query.get("limit", "50"), "limit", PAGE_MAX),
+                limit=number(query.get("limit", "50"), "limit", PAGE_MAX, least=1),
             ),
         )
         return Done(
@@ -185,7 +187,7 @@ class RestSurface:
         """The log of one handoff as CloudEvents, from a cursor on."""
         query = request.query_params
         after = number(query.get("after", "0"), "after", 2**53)
-        limit = number(query.get("limit", "200"), "limit", EVENTS_MAX)
+        limit = number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1)
         recorded = await self._broker.events(
             principal, request.path_params["handoff_id"], after=after, limit=limit
         )
@@ -278,7 +280,7 @@ class RestSurface:
 
     async def get_snapshot(self, request: Request, principal: Principal) -> Done:
         """The immutable context of one hop, with its transcript."""
-        hop = number(request.path_params["hop"], "hop", 100)
+        hop = number(request.path_params["hop"], "hop", 100, least=1)
         _, event = await self._broker.snapshot(principal, request.path_params["correlation_id"], hop)
         return Done(body=snapshot_json(event))
 

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from a2a_handoff.core.events import State
 from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.transports.live import CURSOR, POSITION_MAX, RESYNC, WATCH_MAX_S, WATCH_S, LiveSurface
 from a2a_handoff.transports.native import Done, Handler, on_refusal
@@ -190,15 +191,17 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                 "/api/handoffs",
                 "List handoffs, newest update first",
                 parameters=(
-                    Parameter("state", "States, separated by commas."),
+                    Parameter("state", "In one of these states.", words=tuple(State)),
                     Parameter("agent", "Sent, offered to or held by this agent."),
                     Parameter("sender", "Sent by this agent."),
                     Parameter("holder", "Offered to or held by this agent."),
                     Parameter("correlation_id", "Of this chain."),
                     Parameter("context_id", "Of this A2A context."),
-                    Parameter("include", "result: with context, result and artifacts of each."),
+                    Parameter("include", "With context, result and artifacts of each.", words=("result",)),
                     Parameter("cursor", "next_cursor of the page before."),
-                    Parameter("limit", "At most so many; 50 by default.", kind="integer", most=PAGE_MAX),
+                    Parameter(
+                        "limit", "At most so many; 50 by default.", kind="integer", least=1, most=PAGE_MAX
+                    ),
                 ),
                 answer=native.HandoffPage,
             ),
@@ -230,7 +233,7 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                     Parameter(
                         "after", "The cursor of an earlier answer: what that showed is not shown again."
                     ),
-                    Parameter("include", "broadcasts: come back for those too."),
+                    Parameter("include", "Come back for those too.", words=("broadcasts",)),
                 ),
                 headers=(
                     (CURSOR, "Pass as after."),
@@ -268,7 +271,9 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                 parameters=(
                     _HANDOFF,
                     Parameter("after", "Events after this seq.", kind="integer", most=2**53),
-                    Parameter("limit", "At most so many; 200 by default.", kind="integer", most=EVENTS_MAX),
+                    Parameter(
+                        "limit", "At most so many; 200 by default.", kind="integer", least=1, most=EVENTS_MAX
+                    ),
                 ),
                 answer=native.EventPage,
                 errors=(404,),
@@ -288,7 +293,10 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                 "/api/chains/{correlation_id}/snapshots/{hop}",
                 "Read the context of one hop",
                 tag="chains",
-                parameters=(_CHAIN, Parameter("hop", "From 1.", where="path", kind="integer", most=100)),
+                parameters=(
+                    _CHAIN,
+                    Parameter("hop", "From 1.", where="path", kind="integer", least=1, most=100),
+                ),
                 errors=(404,),
             ),
             rest.get_snapshot,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from a2a_handoff.core.context import EXTENSION_URI, HandoffContext, Limits, Mode, Package
 from a2a_handoff.core.errors import Violation
+from a2a_handoff.core.score import RECEIPT_BYTES_MAX
 from a2a_handoff.wire.context_reader import invalid, read_context
 from a2a_handoff.wire.fields import add_fault, check_names, members_of, read_record
 
@@ -25,7 +26,6 @@ from a2a_handoff.wire.fields import add_fault, check_names, members_of, read_rec
 REASON_CHARS = 500
 
 _PATH = f'metadata["{EXTENSION_URI}"]'
-_RECEIPT_BYTES = 262_144
 
 
 class Verb(StrEnum):
@@ -128,6 +128,6 @@ def _receipt(raw: Raw | None, path: str, faults: list[Violation]) -> bytes:
     value = b"" if raw is None else bytes(raw)
     if value in (b"", b"null"):
         return b""
-    if not value.startswith(b"{") or len(value) > _RECEIPT_BYTES:
-        add_fault(faults, f"{path}.receipt", f"must be an object of at most {_RECEIPT_BYTES} bytes")
+    if not value.startswith(b"{") or len(value) > RECEIPT_BYTES_MAX:
+        add_fault(faults, f"{path}.receipt", f"must be an object of at most {RECEIPT_BYTES_MAX} bytes")
     return value

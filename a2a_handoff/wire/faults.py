@@ -28,6 +28,9 @@ PROBLEM_JSON: Final = "application/problem+json"
 #: Names each error in problem details (RFC 9457 section 3.1.1).
 PROBLEM_TYPE: Final = "urn:a2a-handoff:error:"
 
+#: The fact that lists the methods of a path (RFC 9110 section 10.2.1).
+ALLOW: Final = "allow"
+
 #: Seconds that a caller is asked to wait when the error does not say.
 DEFAULT_RETRY_AFTER_S: Final = 1
 
@@ -186,6 +189,8 @@ def _violations(error: HandoffError) -> list[dict[str, str]]:
 def _headers(error: HandoffError) -> tuple[tuple[str, str], ...]:
     wait = retry_after_s(error)
     headers = () if wait is None else (("Retry-After", str(wait)),)
+    if ALLOW in error.facts:
+        return (*headers, ("Allow", error.facts[ALLOW]))
     if error.code is Code.UNAUTHENTICATED:
         return (*headers, ("WWW-Authenticate", "Bearer"))
     return headers

@@ -15,13 +15,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from a2a_handoff.core.errors import Violation
+from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.wire.fields import Instant, add_fault
 
 #: The longest id that is accepted.
 ID_CHARS_MAX: Final = 256
 LIST_ITEMS_MAX: Final = 100
+
+#: Parts of one message or artifact.
+PARTS_MAX: Final = 1_000
 
 _NULL: Final = Raw(b"null")
 _text = msgspec.json.Decoder(str)
@@ -35,6 +38,13 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 def id_fault(value: str | None) -> str:
     """Why ``value`` cannot be an id; empty if it can, or if there is none."""
     return name_fault(value, chars_max=ID_CHARS_MAX) if value else ""
+
+
+def checked_id(value: str, name: str) -> str:
+    """An id that came beside the body, in a header say. Raises ``HandoffError`` (``invalid_params``)."""
+    if fault := id_fault(value):
+        raise HandoffError(Code.INVALID_PARAMS, f"{name} {fault}.", violations=(Violation(name, fault),))
+    return value
 
 
 class Members:

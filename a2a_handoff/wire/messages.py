@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Raw
 
 from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Violation
 from a2a_handoff.core.text import is_blank
 from a2a_handoff.wire.fields import members_of
-from a2a_handoff.wire.members import LIST_ITEMS_MAX, Members, id_fault
+from a2a_handoff.wire.members import LIST_ITEMS_MAX, PARTS_MAX, Members, id_fault
 from a2a_handoff.wire.shapes import content_id, fields_of, message_faults, message_in
 
 _ROLES: Final = frozenset({"ROLE_USER", "ROLE_AGENT"})
@@ -86,7 +87,7 @@ class Message(msgspec.Struct):
         return (
             not is_blank(self.messageId or "")
             and self.role in _ROLES
-            and bool(self.parts)
+            and 0 < len(self.parts) <= PARTS_MAX
             and _is_object(self.metadata)
             and all(part.sound for part in self.parts)
             and not any(id_fault(name) for name in (self.messageId, self.contextId, self.taskId))
@@ -119,13 +120,18 @@ def read_message(fields: Members, alias: str, generation: Generation) -> tuple[b
     return canonical, message
 
 
+def faults_of(canonical: bytes, generation: Generation = Generation.V1_0) -> tuple[Violation, ...]:
+    """What is wrong with a 1.0 message and its ids; paths are relative to it, named as in ``generation``."""
+    ids = Members(fields_of(canonical), "", [])
+    for name in ("messageId", "contextId", "taskId"):
+        ids.id(name)
+    return (*message_faults(canonical, generation), *ids.faults)
+
+
 def _find_faults(fields: Members, canonical: bytes, generation: Generation) -> None:
     known = len(fields.faults)
-    for fault in message_faults(canonical, generation):
+    for fault in faults_of(canonical, generation):
         fields.fault(f"message.{fault.field}", fault.description)
-    message = Members(fields_of(canonical), "message", fields.faults)
-    for name in ("messageId", "contextId", "taskId"):
-        message.id(name)
     if len(fields.faults) == known:
         fields.fault("message", "is not a Message")
 

@@ -24,7 +24,7 @@ from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire.fields import FAULTS_MAX
-from a2a_handoff.wire.members import Members
+from a2a_handoff.wire.members import PARTS_MAX, Members
 
 #: What 1.0 can say of a part and the older generations cannot (the media type of a text, say) travels
 #: in the part's metadata under this key, and comes back from there.
@@ -449,6 +449,9 @@ def _check_parts(holder: Members, generation: Generation) -> None:
     items = _array.decode(parts)
     if not items:
         holder.fault("parts", "must hold at least one part")
+    if len(items) > PARTS_MAX:
+        holder.fault("parts", f"must hold at most {PARTS_MAX} parts")
+        return
     for number, item in enumerate(items):
         if len(holder.faults) >= FAULTS_MAX:
             return

@@ -160,7 +160,7 @@ QUERIES = {
 
 #: What a query parameter may be: any text, the reprs of other poison, and bytes that are no UTF-8.
 values = st.one_of(
-    st.sampled_from([t for t in TEXTS if not isinstance(t, Verbatim)]),
+    st.sampled_from([t for t in TEXTS if not isinstance(t, Verbatim) and len(t) < 9_000]),
     st.sampled_from(
         ["NaN", "1e999", "-1", "0", "1.5", "9" * 30, "9" * 5_000, "[]", "{}", "TRUE", "+1", "0x1", " 1"]
     ),

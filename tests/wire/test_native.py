@@ -249,8 +249,13 @@ def test_what_an_agent_says_may_be_text_or_a_message() -> None:
         "role": "ROLE_AGENT",
         "parts": [{"text": "hi"}],
     }
-    whole = b'{"messageId": "x", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}'
+    whole = b'{"messageId":"x", "role":"ROLE_AGENT","parts":[{"text":"hi"}]}'
     assert decode(ActionIn, b'{"message":%b}' % whole).message_json("m") == whole
+    assert json.loads(decode(ActionIn, b'{"message":{"parts":[{"text":"hi"}]}}').message_json("m")) == {
+        "messageId": "m",
+        "role": "ROLE_AGENT",
+        "parts": [{"text": "hi"}],
+    }
     assert decode(ActionIn, b"{}").message_json("m") == b""
 
 

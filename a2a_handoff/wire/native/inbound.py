@@ -10,18 +10,32 @@ Not here: checking a handoff context (``wire.context``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Raw
-from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AliasChoices,
+    AliasGenerator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from a2a_handoff.core.agents import Registration, Role, Status
 from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.core.score import RECEIPT_BYTES_MAX
 from a2a_handoff.wire.fields import members_of
+from a2a_handoff.wire.messages import faults_of
 from a2a_handoff.wire.native.raw import ContextArray, ContextObject, RawArray, RawJson, RawObject, raw
-from a2a_handoff.wire.shapes import artifact_faults, fields_of, message_faults, pack
+from a2a_handoff.wire.shapes import artifact_faults, fields_of, pack
+
+#: The largest count, and the longest lease: a week.
+COUNT_MAX = 2**31 - 1
+LEASE_S_MAX = 604_800.0
 
 _array = msgspec.json.Decoder(list[Raw])
 
@@ -30,10 +44,19 @@ def _either(name: str) -> AliasChoices:
     return AliasChoices(name, to_camel(name))
 
 
+def _whole(value: Any) -> Any:
+    """``5.0`` is the integer 5 (protobuf ``Struct`` knows no integers); nothing else is coerced."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, BeforeValidator(_whole), Field(le=COUNT_MAX)]
+
+
 class Inbound(BaseModel):
-    """A request body."""
+    """A request body. A null is a field that is not set; ``"5"`` is no number."""
 
     model_config = ConfigDict(
+        strict=True,
         alias_generator=AliasGenerator(validation_alias=_either),
         extra="allow",
         hide_input_in_errors=True,
@@ -60,21 +83,28 @@ class AgentIn(Inbound):
         default="", description="Agents of other workspaces are never matched; empty: default."
     )
     instance_id: str = Field(default="", description="This process of the agent.")
-    session_number: int = Field(default=0, ge=0, description="The agent's own count of sessions.")
+    session_number: Count = Field(default=0, ge=0, description="The agent's own count of sessions.")
     capabilities: dict[str, bool | list[str]] = Field(
         default_factory=dict,
         description="Switches over the defaults of the platform: {canBrowse: true}; domains is a list.",
     )
     role: Role | None = Field(
-        default=None, description="agent, human or supervisor; by default the card's, else agent."
+        default=None,
+        strict=False,
+        description="agent, human or supervisor; by default the card's, else agent.",
     )
     card: RawObject | None = Field(default=None, description="An A2A AgentCard, kept byte for byte.")
     card_url: str = Field(default="", description="Where to fetch the card; a base address will do.")
-    max_concurrency: int | None = Field(default=None, ge=1, description="Handoffs at a time; null: no limit.")
-    lease_s: float | None = Field(
-        default=None, gt=0, description="Seconds that a pull agent may be silent; null: the setting."
+    max_concurrency: Count | None = Field(
+        default=None, ge=1, description="Handoffs at a time; null: no limit."
     )
-    token_budget: int | None = Field(
+    lease_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=LEASE_S_MAX,
+        description="Seconds that a pull agent may be silent; null: the setting.",
+    )
+    token_budget: Count | None = Field(
         default=None, ge=1, description="Tokens of context that the agent takes at most."
     )
     broadcasts: bool = Field(default=True, description="Whether it hears what its workspace is told.")
@@ -115,8 +145,10 @@ class AgentIn(Inbound):
 class HeartbeatIn(Inbound):
     """A sign of life."""
 
-    status: Status = Field(default=Status.ONLINE, description="online, idle, busy, draining or offline.")
-    in_flight: int | None = Field(
+    status: Status = Field(
+        default=Status.ONLINE, strict=False, description="online, idle, busy, draining or offline."
+    )
+    in_flight: Count | None = Field(
         default=None, ge=0, description="What the agent is working on, elsewhere too."
     )
 
@@ -271,7 +303,7 @@ class HandoffIn(Inbound):
         Steps and plain facts go along as a data part, so that agents that know nothing of handoffs
         see them too. Raises ``HandoffError`` (``invalid_params``) if there is neither, or no A2A message.
         """
-        if self.message is not None and bytes(self.message)[:1] == b"{":
+        if self.message is not None and bytes(self.message)[:1] != b'"':
             return _whole_message(self.message, message_id, "ROLE_USER")
         if not self.text:
             raise HandoffError(
@@ -333,7 +365,7 @@ class ActionIn(Inbound):
     """Body of accept, decline, progress, complete, fail, release and cancel."""
 
     agent_id: str = Field(default="", description="Who acts; may be left out if the caller is known.")
-    attempt: int = Field(
+    attempt: Count = Field(
         default=0, ge=0, description="The attempt it belongs to; 0 is the caller's current one."
     )
     instance_id: str = Field(
@@ -352,10 +384,12 @@ class ActionIn(Inbound):
     )
     receipt: RawObject | None = Field(default=None, description="For accept: what arrived of the context.")
 
-    @field_validator("attempt", mode="before")
+    @field_validator("receipt")
     @classmethod
-    def _unset(cls, value: Any) -> Any:
-        return 0 if value is None else value
+    def _short(cls, value: Raw | None) -> Raw | None:
+        if value is not None and len(bytes(value)) > RECEIPT_BYTES_MAX:
+            raise ValueError(f"must be an object of at most {RECEIPT_BYTES_MAX} bytes")
+        return value
 
     def message_json(self, message_id: str) -> bytes:
         """What the agent says, as an A2A 1.0 message; empty if nothing.
@@ -400,12 +434,14 @@ class BroadcastIn(Inbound):
 
 def _whole_message(given: Raw, message_id: str, role: str) -> bytes:
     """A message that was given whole; its id and its role are filled in if they are not there."""
+    if bytes(given)[:1] != b"{":
+        _refuse("message", (Violation("", "must be a Message, or its text"),))
     fields = fields_of(given)
     if "messageId" not in fields or "role" not in fields:
         message = pack({"messageId": message_id, "role": role, **fields})
     else:
         message = bytes(given)
-    _refuse("message", message_faults(message))
+    _refuse("message", faults_of(message))
     return message
 
 

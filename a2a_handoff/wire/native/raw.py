@@ -28,11 +28,13 @@ _TOO_LARGE = f"must be at most {_MEMBER_BYTES_MAX} bytes of JSON"
 class _RawSchema:
     """Makes pydantic keep a JSON value as the bytes that came; ``kind`` is its JSON Schema type.
 
-    ``checked``: other types are refused here, and not by who reads the value.
+    ``checked``: other types are refused here, and not by who reads the value. ``schema`` says more of the
+    value than its type, to whoever reads the description.
     """
 
-    def __init__(self, kind: str = "", *, checked: bool = True) -> None:
+    def __init__(self, kind: str = "", *, checked: bool = True, schema: dict[str, Any] | None = None) -> None:
         self.kind = kind
+        self._schema: dict[str, Any] = ({"type": kind} if kind else {}) | (schema or {})
         self._wanted = kind if checked else ""
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -44,7 +46,7 @@ class _RawSchema:
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, _handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {"type": self.kind} if self.kind else {}
+        return dict(self._schema)
 
     def _keep(self, value: Any) -> Raw:
         kept = value if isinstance(value, Raw) else raw(value)

@@ -196,6 +196,11 @@ REQUIREMENTS = (
         behaviour="A task that waits for the caller can be canceled.",
     ),
     Requirement(
+        id="cancel.escalated",
+        source="docs/reference/life-cycle.md; A2A 1.0 section 3.1.5",
+        behaviour="A task that waits for a person can be canceled, and the person is not asked any more.",
+    ),
+    Requirement(
         id="cancel.handed_on",
         source="docs/reference/extension.md section 6",
         behaviour="A cancel goes to the agent that has the task now.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
-from tests.interaction.staff import Staff
-from tests.interaction.surfaces import Refused, Seen, Surface
-from tests.support.agents import Agent, Answer, Call, asks, completes, hands_on, rejects
+from tests.interaction.staff import Staff, Street
+from tests.interaction.surfaces import FACE, Refused, Seen, Surface, surfaces
+from tests.support.agents import Agent, Answer, Call, asks, card, completes, hands_on, rejects
 from tests.support.puppet import Puppet
+from tests.support.running import Broker, broker
 
 Names = Callable[[str], str]
 
 
 @contextmanager
-def canceling(surface: Surface, task: Seen) -> Iterator[Any]:
+def canceling(surface: Surface, task: Seen) -> Generator[Any]:
     """A cancel that waits for its end while the test goes on."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(surface.cancel, task.id)
@@ -92,6 +93,29 @@ def test_a_task_that_waits_for_the_caller_can_be_canceled(surface: Surface, staf
     task = surface.send(to=(asker,))
     assert surface.cancel(task.id).state == "canceled"
     assert len(agent.of("CancelTask")) == 1
+
+
+@pytest.fixture(scope="module")
+def staffed(tmp_path_factory: pytest.TempPathFactory, street: Street) -> Iterator[Broker]:
+    """A broker with a person who is asked what no agent takes."""
+    with broker(tmp_path_factory.mktemp("staffed")) as b:
+        b.register(FACE, card=card(street.settle(Agent(completes))))
+        b.register("boss", role="supervisor")
+        yield b
+
+
+@proves("cancel.escalated")
+def test_a_task_that_waits_for_a_person_can_be_canceled(
+    surface: Surface, staffed: Broker, street: Street
+) -> None:
+    here = surfaces(staffed)[surface.name]
+    no, _ = Staff(staffed, street).hire(rejects, "no")
+    task = here.start(to=(no,))
+    staffed.until(task.handoff_id, "escalated")
+    pending = "/api/handoffs/pending?target=boss"
+    assert [h["handoff_id"] for h in staffed.http.get(pending).json()["handoffs"]] == [task.handoff_id]
+    assert here.cancel(task.id).state == "canceled"
+    assert staffed.http.get(pending).json()["handoffs"] == []
 
 
 @proves("cancel.handed_on")

@@ -261,10 +261,13 @@ class Telemetry:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """As long as notes come, look for them without being woken: that would cost more than a note."""
         while not self._stopped:
             self._awake.wait()
             time.sleep(_GATHER_S)
-            self._awake.clear()
+            if not self._notes:
+                self._awake.clear()
+            # What was noted before it was clear has woken nobody.
             self._work()
 
     def _work(self) -> None:

@@ -7,7 +7,7 @@ Not here: HTTP and envelopes (``a2a``, ``legacy``), JSON shapes (``wire.tasks``)
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -34,6 +34,9 @@ from a2a_handoff.wire.requests import (
     SubscribeParams,
 )
 from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
+
+#: Events of a task, those together that were committed together; ``None`` is silence.
+Told = AsyncGenerator[Sequence[TaskEvent] | None]
 
 
 class Asker(msgspec.Struct, kw_only=True):
@@ -104,7 +107,7 @@ class Operations:
             refusal=refusal,
         )
 
-    async def open(self, asker: Asker, params: Params) -> AsyncGenerator[TaskEvent | None]:
+    async def open(self, asker: Asker, params: Params) -> Told:
         """Begin a stream, of whichever of the two kinds."""
         match params:
             case SendParams():
@@ -130,8 +133,8 @@ class Operations:
         asker.committed = accepted.created
         return accepted
 
-    async def stream(self, asker: Asker, params: SendParams) -> AsyncGenerator[TaskEvent | None]:
-        """Send a message and follow its task: the task first, then every event. ``None`` is silence.
+    async def stream(self, asker: Asker, params: SendParams) -> Told:
+        """Send a message and follow its task: the task first, then every event.
 
         The message is taken, or refused, before this returns.
         """
@@ -142,7 +145,7 @@ class Operations:
             handoff = requested(await self.broker.journal.request_of(handoff.id))
         return self._follow(handoff, alias=params.alias, pauses=accepted.replayed)
 
-    async def subscribe(self, asker: Asker, params: SubscribeParams) -> AsyncGenerator[TaskEvent | None]:
+    async def subscribe(self, asker: Asker, params: SubscribeParams) -> Told:
         """Follow a task that is under way, from its state now on.
 
         Raises ``unsupported_operation`` if it has ended (A2A 1.0 section 3.1.6).
@@ -155,13 +158,11 @@ class Operations:
             )
         return self._follow(handoff, alias=alias)
 
-    async def _follow(
-        self, handoff: Handoff, *, alias: str, pauses: bool = False
-    ) -> AsyncGenerator[TaskEvent | None]:
+    async def _follow(self, handoff: Handoff, *, alias: str, pauses: bool = False) -> Told:
         """The task, then what is new, to its end or the next question. ``pauses``: or an open one."""
         journal = self.broker.journal
         view, read = await journal.look(handoff)
-        yield _named(view, alias)
+        yield (_named(view, alias),)
         task_id, context_id = alias or view.id, view.context_id
         if handoff.state.terminal or (pauses and view.state.asks):
             return
@@ -172,8 +173,9 @@ class Operations:
                     continue
                 if step.after.version <= read.get(step.after.id, 0) or _comes_back(step, handoff.id):
                     continue
-                for event in stream_events(step.before, step.event, step.after, language=view.language):
-                    yield replace(event, task_id=task_id, context_id=context_id)
+                told = stream_events(step.before, step.event, step.after, language=view.language)
+                if told:
+                    yield [replace(event, task_id=task_id, context_id=context_id) for event in told]
                 if step.settled:
                     return
 

@@ -6,13 +6,13 @@ Duty: run an operation and write its result; write a stream's events.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.ports import StoreUnavailable
 from a2a_handoff.transports.asgi import Send, answer
-from a2a_handoff.transports.operations import Asker, Operations
+from a2a_handoff.transports.operations import Asker, Operations, Told
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.envelope import answer as rpc_answer
 from a2a_handoff.wire.requests import (
@@ -24,7 +24,7 @@ from a2a_handoff.wire.requests import (
     SendParams,
     page_token,
 )
-from a2a_handoff.wire.tasks import StreamWriter, TaskEvent, list_json, sse, task_result
+from a2a_handoff.wire.tasks import StreamWriter, list_json, sse, task_result
 
 _LOG = logging.getLogger("a2a_handoff.transports")
 
@@ -63,7 +63,7 @@ async def result_of(
 
 
 async def events_of(
-    events: AsyncGenerator[TaskEvent | None],
+    events: Told,
     generation: Generation,
     request_id: bytes | None,
     *,
@@ -71,18 +71,22 @@ async def events_of(
 ) -> AsyncGenerator[bytes | None]:
     """Server-sent events: JSON-RPC answers under ``request_id``, bare without one.
 
-    ``shaped`` writes an event anew for a binding that has a shape of its own. Headers are gone by now,
+    Those that come together are written together. ``shaped`` writes an event anew for a binding that has a
+    shape of its own. Headers are gone by now,
     so a fault is one more event (A2A 1.0 section 9.4.2).
     """
     writer = StreamWriter(generation)
     try:
-        async for event in events:
-            if event is None:
+        async for together in events:
+            if together is None:
                 yield None
                 continue
-            for written in writer.write(event):
-                body = written if shaped is None else shaped(written)
-                yield sse(body if request_id is None else rpc_answer(request_id, body))
+            bodies: Iterable[bytes] = [body for event in together for body in writer.write(event)]
+            if shaped is not None:
+                bodies = map(shaped, bodies)
+            if request_id is not None:
+                bodies = [rpc_answer(request_id, body) for body in bodies]
+            yield b"".join(map(sse, bodies))
     except Exception as fault:  # noqa: BLE001 - the answer has begun; there is no other place to say it
         error = refusal_of(fault)
         if request_id is None:

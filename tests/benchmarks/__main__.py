@@ -1,9 +1,8 @@
 """``make bench``: what a handoff costs, as ratios against other ways through the same machine.
 
-The broker, a reverse proxy (nginx, if it is installed) and a broker built on a2a-sdk's own handlers in
+The broker, nginx as a reverse proxy (if it is installed) and a broker built on a2a-sdk's own handlers in
 memory stand in front of the same fixed agent and get the same load, one after the other, in rounds that
-alternate. The server under test has CPU 0, load and agent have CPU 1, where there are two. A ratio is the
-median of the ratios of the rounds; in brackets the lowest and the highest.
+alternate. A ratio is the median of the ratios of the rounds; in parentheses the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -12,198 +11,146 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
-import socket
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 from rich.console import Console
 from rich.table import Table
 
-CALLERS = (1, 16, 64)
-_NGINX = """\
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
-events {{ worker_connections 2048; }}
-http {{
-  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder};
-  upstream agent {{ server 127.0.0.1:{agent}; keepalive 512; }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{ proxy_pass http://agent; proxy_http_version 1.1; proxy_set_header Connection "";
-                  proxy_buffering off; }}
-  }}
-}}
-"""
+from tests.benchmarks import resolution
+from tests.benchmarks.load import STREAM_EVENTS
+from tests.benchmarks.servers import LOAD_CPU, agent, broker, cpu_s, nginx, pin, sdk_broker
+
+CALLERS = (1, 16, 64, 256)
+STREAMERS = 16
+
+Result = dict[str, float]
 
 
 @dataclass
 class Way:
-    """One way to the agent."""
+    """One way to the agent. ``callers`` are the numbers of callers that it is measured with."""
 
     name: str
     url: str
     pid: int
-    kind: str
-    streams: bool = True
-    rounds: dict[tuple[str, int], list[dict[str, float]]] = field(default_factory=dict)
+    kind: str = "plain"
+    callers: Sequence[int] = CALLERS
+    streams: bool = False
+    rounds: dict[tuple[str, int], list[Result]] = field(default_factory=dict)
+
+    def measure(self, seconds: float) -> None:
+        """One round."""
+        for callers in self.callers:
+            self.rounds.setdefault(("", callers), []).append(self._fire(callers, seconds, self.kind))
+        if self.streams:
+            kind = "stream" if self.kind == "handoff" else "plain-stream"
+            self.rounds.setdefault(("stream", STREAMERS), []).append(self._fire(STREAMERS, seconds, kind))
+
+    def _fire(self, callers: int, seconds: float, kind: str) -> Result:
+        before = cpu_s(self.pid)
+        command = [sys.executable, "-m", "tests.benchmarks.load", "fire"]
+        with subprocess.Popen(
+            [*command, self.url, str(callers), str(seconds), kind], stdout=subprocess.PIPE
+        ) as load:
+            pin(load.pid, LOAD_CPU)
+            said, _ = load.communicate()
+        if load.returncode:
+            raise SystemExit(f"{self.name}, {kind}, {callers} callers: the load was broken off")
+        result: Result = json.loads(said)
+        if result["errors"]:
+            raise SystemExit(f"{self.name}, {kind}, {callers} callers: {result['errors']:.0f} wrong answers")
+        result["cpu_us"] = 1e6 * (cpu_s(self.pid) - before) / (result["rps"] * seconds)
+        return result
+
+    def median(self, callers: int, value: str, kind: str = "") -> float:
+        """The median of the rounds."""
+        return statistics.median(each[value] for each in self.rounds[kind, callers])
 
 
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return bound.getsockname()[1]
-
-
-def pin(pid: int, cpu: int) -> None:
-    """One CPU each, if there are two."""
-    if hasattr(os, "sched_setaffinity"):
-        cpus = sorted(os.sched_getaffinity(0))
-        if len(cpus) > 1:
-            os.sched_setaffinity(pid, {cpus[cpu]})
-
-
-@contextlib.contextmanager
-def process(
-    command: Sequence[str], *, cpu: int, port: int, env: dict[str, str] | None = None
-) -> Generator[subprocess.Popen[bytes]]:
-    """A server, up when it listens."""
-    running = subprocess.Popen(
-        command,
-        env=os.environ | (env or {}),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    pin(running.pid, cpu)
-    try:
-        ends_at = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            if running.poll() is not None or time.monotonic() > ends_at:
-                raise SystemExit(f"{command[-3:]} did not start")
-            time.sleep(0.1)
-        yield running
-    finally:
-        running.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(15)
-        running.kill()
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time of a process and its children so far, 0 where /proc is missing."""
-    total = 0.0
-    with contextlib.suppress(OSError):
-        pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-        for each in pids:
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
-def fire(way: Way, callers: int, seconds: float, kind: str) -> dict[str, float]:
-    """One measurement."""
-    before = cpu_s(way.pid)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.benchmarks.load",
-        "fire",
-        way.url,
-        str(callers),
-        str(seconds),
-        kind,
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as load:
-        pin(load.pid, 1)
-        said, _ = load.communicate()
-    result: dict[str, float] = json.loads(said)
-    if result["errors"]:
-        raise SystemExit(f"{way.name}, {kind}, {callers} callers: {result['errors']:.0f} wrong answers")
-    result["cpu_us"] = 1e6 * (cpu_s(way.pid) - before) / (result["rps"] * seconds)
-    return result
-
-
-def register(broker: str, agent: str) -> None:
-    """Two registrations of the fixed agent: one is asked whole answers, the other streams."""
-    for name, streaming, capability in (
-        ("bench-agent", False, "canBench"),
-        ("bench-streamer", True, "canStream"),
-    ):
-        params = {"offers": False, "capabilities": {capability: True}}
-        card = {
-            "name": name,
-            "description": "fixed",
-            "version": "1",
-            "supportedInterfaces": [{"url": agent, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
-            "capabilities": {
-                "streaming": streaming,
-                "extensions": [{"uri": "urn:a2a-handoff:handoff:v1", "params": params}],
-            },
-            "defaultInputModes": ["text/plain", "application/json"],
-            "defaultOutputModes": ["text/plain"],
-            "skills": [{"id": name, "name": name, "description": name, "tags": ["bench"]}],
-        }
-        httpx.post(
-            f"{broker}/api/agents", json={"agent_id": name, "card": card}, trust_env=False
-        ).raise_for_status()
-
-
-def ratio(way: Way, other: Way, kind: tuple[str, str], callers: int, value: str = "rps") -> str:
-    """The median of the rounds' ratios, with their range."""
-    pairs = zip(way.rounds[kind[0], callers], other.rounds[kind[1], callers], strict=True)
-    ratios = sorted(a[value] / b[value] for a, b in pairs if b[value])
+def ratio(one: Way, other: Way, callers: int, value: str = "rps", kind: str = "") -> str:
+    """The median of the rounds' ratios, with their range; empty if one of the two was not measured."""
+    ours, theirs = one.rounds.get((kind, callers)), other.rounds.get((kind, callers))
+    if not ours or not theirs:
+        return ""
+    ratios = sorted(a[value] / b[value] for a, b in zip(ours, theirs, strict=True) if b[value])
     if not ratios:
-        return "not measured"
-    return f"{statistics.median(ratios):.3g} [{ratios[0]:.2g}-{ratios[-1]:.2g}]"
+        return ""
+    return f"{statistics.median(ratios):.3g} ({ratios[0]:.2g}-{ratios[-1]:.2g})"
 
 
-def median(way: Way, kind: str, callers: int, value: str) -> float:
-    return statistics.median(each[value] for each in way.rounds[kind, callers])
+@dataclass
+class Ways:
+    """All that is measured. ``broker`` is as it comes: metrics, but no collector for spans."""
+
+    direct: Way
+    broker: Way
+    traced: Way
+    silent: Way
+    sdk: Way
+    nginx: Way | None
+
+    def all(self) -> list[Way]:
+        """In the order of a round."""
+        ways = [self.direct, self.broker, self.traced, self.silent, self.sdk]
+        return ways if self.nginx is None else [*ways, self.nginx]
 
 
-def measure(ways: list[Way], *, rounds: int, seconds: float) -> None:
-    """Every way, kind and number of callers, there and back again."""
-    for number in range(rounds):
-        for way in ways if number % 2 == 0 else reversed(ways):
-            for callers in CALLERS:
-                result = fire(way, callers, seconds, way.kind)
-                way.rounds.setdefault((way.kind, callers), []).append(result)
-            if way.streams:
-                kind = "stream" if way.kind == "handoff" else "plain-stream"
-                way.rounds.setdefault((kind, 16), []).append(fire(way, 16, seconds, kind))
-
-
-def table(broker: Way, direct: Way, others: list[Way]) -> Table:
-    """The figures."""
-    shown = Table(title="A durable, traced, resolved handoff against other ways to the same agent")
-    shown.add_column("callers", justify="right")
-    shown.add_column("handoffs/s", justify="right")
-    shown.add_column("added p50, ms", justify="right")
-    shown.add_column("added p99, ms", justify="right")
-    shown.add_column("CPU, µs", justify="right")
-    for other in others:
-        shown.add_column(f"rate / {other.name}", justify="right")
+def table(ways: Ways, sizes: dict[int, float]) -> Table:
+    """The figures. ``sizes`` are microseconds of one resolution by number of agents."""
+    ours, direct, sdk, proxy = ways.broker, ways.direct, ways.sdk, ways.nginx
+    shown = Table(title="A durable, resolved, measured handoff against other ways to the same agent")
+    shown.add_column("")
     for callers in CALLERS:
-        added = [
-            median(broker, "handoff", callers, name) - median(direct, "plain", callers, name)
-            for name in ("p50_ms", "p99_ms")
-        ]
-        shown.add_row(
-            str(callers),
-            f"{median(broker, 'handoff', callers, 'rps'):.0f}",
-            f"{added[0]:.2f}",
-            f"{added[1]:.2f}",
-            f"{median(broker, 'handoff', callers, 'cpu_us'):.0f}",
-            *(ratio(broker, other, ("handoff", "plain"), callers) for other in others),
+        shown.add_column(f"{callers} caller{'s' if callers > 1 else ''}", justify="right")
+
+    def row(name: str, cell: Callable[[int], str]) -> None:
+        shown.add_row(name, *map(cell, CALLERS))
+
+    def against(name: str, one: Way, other: Way | None, value: str = "rps") -> None:
+        if other is None:
+            row(name, lambda _: "nginx is missing")
+        else:
+            row(name, lambda callers: ratio(one, other, callers, value))
+
+    row("handoffs a second", lambda callers: f"{ours.median(callers, 'rps'):,.0f}")
+    against("rate / that of the agent itself", ours, direct)
+    against("rate / that of nginx", ours, proxy)
+    against("rate / that of the SDK broker", ours, sdk)
+    for value in ("p50_ms", "p99_ms"):
+        row(
+            f"added {value[:3]}, ms",
+            lambda callers, value=value: f"{ours.median(callers, value) - direct.median(callers, value):.2f}",
         )
+    row("p99 / p50", lambda callers: f"{ours.median(callers, 'p99_ms') / ours.median(callers, 'p50_ms'):.2f}")
+    row("CPU of a handoff, µs", lambda callers: f"{ours.median(callers, 'cpu_us'):,.0f}")
+    against("CPU / that of nginx", ours, proxy, "cpu_us")
+    against("CPU / that of the SDK broker", ours, sdk, "cpu_us")
+    against("rate with spans sent / without", ways.traced, ours)
+    against("rate with spans and metrics / with neither", ways.traced, ways.silent)
+    against("p99 with spans and metrics / with neither", ways.traced, ways.silent, "p99_ms")
+    shown.add_section()
+    row(
+        f"streamed events a second ({STREAM_EVENTS} a stream)",
+        lambda callers: (
+            f"{ours.median(callers, 'rps', 'stream') * STREAM_EVENTS:,.0f}" if callers == STREAMERS else ""
+        ),
+    )
+    if proxy is not None:
+        row("streams / those of nginx", lambda callers: ratio(ours, proxy, callers, kind="stream"))
+    shown.add_section()
+    rates = {callers: ours.median(callers, "rps") for callers in CALLERS}
+    row("rate / that of one caller", lambda callers: f"{rates[callers] / rates[1]:.2f}")
+    smallest = min(sizes)
+    for size, spent in sizes.items():
+        named = f"a resolution among {size:,} agents: {spent:,.0f} µs"
+        shown.add_row(named, f"{spent / sizes[smallest]:.2f} x")
     return shown
 
 
@@ -215,59 +162,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="one short round, to see that it runs")
     chosen = parser.parse_args(arguments)
     rounds, seconds = (1, 1.0) if chosen.quick else (chosen.rounds, chosen.seconds)
-    console = Console(width=132)
-    with contextlib.ExitStack() as up, tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        ports = {name: free_port() for name in ("agent", "broker", "sdk", "nginx")}
-        agent_url = f"http://127.0.0.1:{ports['agent']}/"
-        load = [sys.executable, "-m", "tests.benchmarks.load", "agent", str(ports["agent"])]
-        agent = up.enter_context(process(load, cpu=1, port=ports["agent"]))
-        (folder / "cards").mkdir()
-        env = {
-            "A2A_HANDOFF_PORT": str(ports["broker"]),
-            "A2A_HANDOFF_STORE": f"sqlite:///{folder}/bench.db",
-            "A2A_HANDOFF_CARDS": str(folder / "cards"),
-        }
-        serve = [str(Path(sys.executable).with_name("a2a-handoff")), "serve"]
-        running = up.enter_context(process(serve, cpu=0, port=ports["broker"], env=env))
-        broker = Way("broker", f"http://127.0.0.1:{ports['broker']}/", running.pid, "handoff")
-        register(broker.url.rstrip("/"), agent_url)
-        direct = Way("the agent itself", agent_url, agent.pid, "plain")
-        sdk = [sys.executable, "-m", "tests.benchmarks.sdk_broker", str(ports["sdk"]), agent_url]
-        sdk_running = up.enter_context(process(sdk, cpu=0, port=ports["sdk"]))
-        sdk_way = Way(
-            "a2a-sdk, in memory", f"http://127.0.0.1:{ports['sdk']}/", sdk_running.pid, "plain", streams=False
+    console = Console(width=140)
+    with contextlib.ExitStack() as up:
+        folder = Path(up.enter_context(tempfile.TemporaryDirectory()))
+        agent_url, agent_pid = up.enter_context(agent())
+        sink_url, _ = up.enter_context(agent())
+
+        def ours(name: str, callers: Sequence[int], env: dict[str, str]) -> Way:
+            url, pid = up.enter_context(broker(folder / name, agent_url, env))
+            return Way(name, url, pid, kind="handoff", callers=callers, streams=not env)
+
+        proxy = up.enter_context(nginx(folder, agent_url))
+        ways = Ways(
+            direct=Way("the agent itself", agent_url, agent_pid, streams=True),
+            broker=ours("broker", CALLERS, {}),
+            traced=ours("broker with spans", (16, 64), {"OTEL_EXPORTER_OTLP_ENDPOINT": sink_url}),
+            silent=ours("broker without telemetry", (16, 64), {"OTEL_SDK_DISABLED": "true"}),
+            sdk=Way("a2a-sdk broker", *up.enter_context(sdk_broker(agent_url)), callers=(1, 16, 64)),
+            nginx=None if proxy is None else Way("nginx", *proxy, streams=True),
         )
-        ways, others = [direct, broker, sdk_way], [direct, sdk_way]
-        nginx_way: Way | None = None
-        nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-        if nginx:
-            config = folder / "nginx.conf"
-            config.write_text(_NGINX.format(folder=folder, agent=ports["agent"], port=ports["nginx"]))
-            proxy = up.enter_context(process([nginx, "-c", str(config)], cpu=0, port=ports["nginx"]))
-            nginx_way = Way("nginx", f"http://127.0.0.1:{ports['nginx']}/", proxy.pid, "plain")
-            ways.append(nginx_way)
-            others.insert(1, nginx_way)
-        else:
-            console.print("nginx is not installed: there is no column for it")
-        measure(ways, rounds=rounds, seconds=seconds)
-        console.print(table(broker, direct, others))
-        events = median(broker, "stream", 16, "rps") * 50
-        console.print(f"streamed events at 16 callers: {events:.0f}/s", end="")
-        if nginx_way is not None:
-            console.print(f", {ratio(broker, nginx_way, ('stream', 'plain-stream'), 16)} of nginx")
-        else:
-            console.print()
-        growth = ratio_of_rates(broker)
-        console.print(f"rate at 64 callers / rate at 1: {growth:.2f} (commits are grouped)")
-    from tests.benchmarks import resolution
-
-    resolution.main()
-
-
-def ratio_of_rates(way: Way) -> float:
-    """How the rate grows with the callers."""
-    return median(way, "handoff", 64, "rps") / median(way, "handoff", 1, "rps")
+        for number in range(rounds):
+            for way in ways.all() if number % 2 == 0 else reversed(ways.all()):
+                way.measure(seconds)
+    roster = {size: resolution.agents(size) for size in resolution.SIZES}
+    sizes = {size: resolution.of_ten_capable(found) for size, found in roster.items()}
+    console.print(table(ways, sizes))
+    console.print(
+        f"{rounds} rounds of {seconds:g} s, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"{platform.system()}. Ratios: median (lowest-highest) of the rounds."
+    )
+    if ways.nginx is None:
+        console.print("nginx is not installed: there is nothing to compare with it.")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,12 @@ def microseconds(call: Callable[[], object]) -> float:
     return best * 1e6
 
 
+def of_ten_capable(roster: Roster) -> float:
+    """Microseconds to find the best of ten agents that can do something, whatever the others are."""
+    asked, rules = question(capabilities=("canBrowse",)), shipped()
+    return microseconds(lambda: resolve(asked, roster, rules))
+
+
 def main() -> None:
     asks = {
         "named target": question(target_agent="agent-00003"),

@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
+# One worker for each core; -n0 runs all in one process, which a debugger needs.
+WORKERS ?= auto
 
 .PHONY: demo test check bench simulate serve docs lock clean help
 
@@ -20,7 +22,7 @@ demo: $(STAMP) ## start a broker and its demo agents, run a chain, show it
 	$(BIN)/a2a-handoff demo
 
 test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

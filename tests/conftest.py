@@ -1,10 +1,12 @@
 """What holds for every test.
 
 Before anything imports a2a: without the variable the SDK decorates every method with spans. Examples of
-Hypothesis have no deadline: how long one takes says more of the machine than of the code.
+Hypothesis have no deadline: how long one takes says more of the machine than of the code. Processes that
+tests start can be interrupted: a shell that runs the tests in the background has that ignored.
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -12,3 +14,6 @@ os.environ["OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"] = "false"
 
 settings.register_profile("a2a-handoff", deadline=None)
 settings.load_profile("a2a-handoff")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -225,12 +225,10 @@ def test_kills_at_random_moments_lose_nothing_and_do_nothing_twice(tmp_path: Pat
         ends = [kind_of(event) for event in log if kind_of(event).removeprefix("handoff_") in ENDS]
         assert len(ends) == 1, [kind_of(event) for event in log]
 
-    # Every task ended as it can: who answers offers, or may be asked twice, has done it.
+    # Every task ended as it can: who answers offers has done it.
     for kind, task_id in load.tasks.values():
         state = roots[task_id]["state"]
-        assert state in (("completed",) if kind in ("polite", "harmless") else ("completed", "expired")), (
-            kind, [kind_of(event) for event in logs[task_id]],
-        )  # fmt: skip
+        assert state in ends_of(kind, logs[task_id]), (kind, [kind_of(event) for event in logs[task_id]])
         if kind == "talker" and state == "completed":
             assert text_of(logs[task_id]) == "".join(WORDS)
 
@@ -240,6 +238,14 @@ def test_kills_at_random_moments_lose_nothing_and_do_nothing_twice(tmp_path: Pat
         assert [message for message, count in heard.items() if count > 1] == [], name
     assert [offer for offer, count in polite.runs.items() if count > 1] == []
     assert all(len(offers) == 1 for offers in polite.offers.values())
+
+
+def ends_of(kind: str, log: list[dict[str, Any]]) -> tuple[str, ...]:
+    """How a task of this kind may end. One that may run twice comes back once a kill cut off every agent."""
+    tried = {event["data"]["agent_id"] for event in log if kind_of(event) == "handoff_offered"}
+    if kind == "harmless":
+        return ("completed", "returned") if tried >= {"harmless", "spare-1", "spare-2"} else ("completed",)
+    return ("completed",) if kind == "polite" else ("completed", "expired")
 
 
 def text_of(log: list[dict[str, Any]]) -> str:

@@ -756,7 +756,11 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("filters", "expected"), QUERIES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    QUERIES,
+    ids=[",".join(filters) + f"-{i}" for i, (filters, _) in enumerate(QUERIES)],
+)
 def test_a_listing_holds_what_meets_all_filters_newest_first(
     disk: Disk, filters: dict[str, Any], expected: list[int]
 ) -> None:

@@ -44,6 +44,7 @@ from a2a_handoff.ledger import Ledger
 from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import Clock, StoreUnavailable
 from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
+from a2a_handoff.rollcall import RollCall
 from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
@@ -123,6 +124,7 @@ class Application:
             notifier=self.notifier,
             clock=self.clock,
         )
+        self.rollcall = RollCall(registry=self.registry, notifier=self.notifier, clock=self.clock)
         self.broker = HandoffBroker(
             store=self.store,
             ledger=self.ledger,
@@ -137,6 +139,7 @@ class Application:
             journal=self.journal,
             inbox=self.inbox,
             broadcasts=self.broadcasts,
+            rollcall=self.rollcall,
             clock=self.clock,
         )
         self.dispatcher = Dispatcher(
@@ -202,7 +205,7 @@ class Application:
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
         self.ready = False
-        self.journal.closing = self.inbox.closing = True
+        self.journal.closing = self.inbox.closing = self.rollcall.closing = True
         self.notifier.wake_all()
 
     async def stop(self) -> None:

@@ -41,6 +41,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
+from a2a_handoff.rollcall import RollCall
 from a2a_handoff.wire.content import digest_of, same_content, under_id
 from a2a_handoff.wire.delivery import package_json
 
@@ -84,6 +85,7 @@ class HandoffBroker:
         journal: Journal,
         inbox: Inbox,
         broadcasts: Broadcasts,
+        rollcall: RollCall,
         clock: Clock,
     ) -> None:
         self.registry = registry
@@ -91,6 +93,7 @@ class HandoffBroker:
         self.journal = journal
         self.inbox = inbox
         self.broadcasts = broadcasts
+        self.rollcall = rollcall
         self._store = store
         self._ledger = ledger
         self._clock = clock

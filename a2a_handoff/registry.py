@@ -35,7 +35,7 @@ from a2a_handoff.core.events import Candidate, Outcome, Resolution
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE, PASSED_OVER_MAX, absence, resolve, supervisors
 from a2a_handoff.core.question import Question
-from a2a_handoff.core.roster import Roster
+from a2a_handoff.core.roster import Facet, Roster
 from a2a_handoff.core.rules import RoutingRules, shipped
 from a2a_handoff.core.vitals import Vitals
 from a2a_handoff.ports import CardFetcher, Clock, Notifier, Principal, Store, StoreUnavailable
@@ -43,6 +43,9 @@ from a2a_handoff.wire.cards import DEFAULT_LEASE_S, agent_of, canonical_url, che
 
 #: Published when an agent comes (or comes back) that may take what waits for somebody.
 ARRIVALS_TOPIC = "arrivals"
+
+#: Published when an agent comes, changes or goes, by what it says itself: silence says nothing.
+AGENTS_TOPIC = "agents"
 
 AGENTS_MAX = 20_000
 
@@ -156,7 +159,7 @@ class Registry:
         vitals.returned()
         if fetched or itself or not agent.interfaces:
             vitals.heard(self._clock.monotonic(), now)
-        self._notifier.publish(ARRIVALS_TOPIC)
+        self._arrived()
         return self._view(agent), new
 
     def _identify(self, agent: Agent, *, named: bool) -> tuple[Agent, Agent | None]:
@@ -214,6 +217,7 @@ class Registry:
                 raise HandoffError(Code.UNAVAILABLE, retry_after_s=1.0) from error
             self._roster.drop(agent.tenant, agent.agent_id)
             self._forget(agent.tenant, agent.agent_id)
+        self._notifier.publish(AGENTS_TOPIC)
 
     async def heartbeat(
         self, principal: Principal, agent_id: str, status: Status, in_flight: int | None = None
@@ -226,7 +230,9 @@ class Registry:
         vitals.beat(status, in_flight)
         after = self._view(agent)
         if absence(before) and not absence(after):
-            self._notifier.publish(ARRIVALS_TOPIC)
+            self._arrived()
+        elif before.status is not after.status:
+            self._notifier.publish(AGENTS_TOPIC)
         return after
 
     def _own(self, principal: Principal, agent_id: str) -> Agent:
@@ -277,7 +283,7 @@ class Registry:
             if entry is None or entry.agent is not agent:
                 return False  # it was registered anew meanwhile
             await self._put(_rebased(agent, old, new))
-        self._notifier.publish(ARRIVALS_TOPIC)
+        self._arrived()
         return True
 
     # --- who there is ----------------------------------------------------------------------------
@@ -302,9 +308,10 @@ class Registry:
         agent = self.get(tenant, agent_id)
         return self._view(agent) if agent else None
 
-    def views(self, tenant: str) -> list[AgentView]:
-        """Every agent of a tenant and how it is doing, by id."""
-        return [self._view(agent) for agent in self.agents(tenant)]
+    def views(self, tenant: str, facets: Iterable[Facet] = ()) -> list[AgentView]:
+        """Every agent of a tenant that has all of ``facets``, and how it is doing, by id."""
+        entries = self._roster.entries(tenant)
+        return [self._view(entries[key].agent) for key in sorted(self._roster.having(tenant, facets))]
 
     def _view(self, agent: Agent) -> AgentView:
         return self._vitals_of(agent.tenant, agent.agent_id).view(agent, self._clock.monotonic())
@@ -318,6 +325,11 @@ class Registry:
 
     # --- signs of life ---------------------------------------------------------------------------
 
+    def _arrived(self) -> None:
+        """Somebody is there, or is another one, who may take what waits."""
+        self._notifier.publish(ARRIVALS_TOPIC)
+        self._notifier.publish(AGENTS_TOPIC)
+
     def heard_from(self, tenant: str, agent_id: str) -> None:
         """An agent called, or answered a call. Unknown ids mean nothing."""
         agent = self.get(tenant, agent_id)
@@ -326,7 +338,7 @@ class Registry:
         was_absent = absence(self._view(agent))
         self._vitals_of(tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
         if was_absent and not absence(self._view(agent)):
-            self._notifier.publish(ARRIVALS_TOPIC)
+            self._arrived()
 
     def called(self, principal: Principal, agent_id: str) -> None:
         """A caller acts as an agent: a sign of life, if it is that agent.

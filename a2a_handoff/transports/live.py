@@ -18,11 +18,13 @@ from starlette.responses import Response
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.config import Settings
 from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.roster import Facet
 from a2a_handoff.inbox import Found
 from a2a_handoff.ports import Principal
+from a2a_handoff.rollcall import Told
 from a2a_handoff.transports.asgi import disconnected
 from a2a_handoff.transports.native import Done, EventStream, body_of, given, number, seconds, words
-from a2a_handoff.transports.rest import PAGE_MAX, RestSurface
+from a2a_handoff.transports.rest import PAGE_MAX, RestSurface, facets_asked
 from a2a_handoff.wire import native
 from a2a_handoff.wire.native import views
 from a2a_handoff.wire.tasks import sse
@@ -137,3 +139,29 @@ class LiveSurface:
                     continue
                 event = native.encode(views.event_out(recorded))
                 yield b"id: %d\n%b" % (recorded.position, sse(event))
+
+    # --- the agents ------------------------------------------------------------------------------
+
+    async def agent_events(self, request: Request, principal: Principal) -> Response:
+        """The agents that are there, then how they come, change and go."""
+        return EventStream(self._roll(principal.tenant, facets_asked(request)))
+
+    async def _roll(self, tenant: str, facets: list[Facet]) -> AsyncGenerator[bytes | None]:
+        calls = self._broker.rollcall.follow(tenant, facets, quiet_s=self._settings.keepalive)
+        listed = False
+        async with aclosing(calls) as roll:
+            async for told in roll:
+                if told is None:
+                    yield None
+                    continue
+                events = [self._change(one) for one in told]
+                if not listed:
+                    listed = True
+                    events.append(b'event: listed\ndata: {"total":%d}\n\n' % len(told))
+                yield b"".join(events)
+
+    def _change(self, told: Told) -> bytes:
+        event = views.agent_event_out(
+            told.news, told.agent_id, told.view, at=told.at, event_id=self._broker.new_id()
+        )
+        return sse(native.encode(event))

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from a2a_handoff import __version__
+from a2a_handoff.core.text import NAME_CHARS_MAX
 from a2a_handoff.wire.native import Problem
 
 _REF = "#/components/schemas/{model}"
@@ -24,7 +25,10 @@ _SUCCESSES = {204: "Done; there is nothing to show.", 304: "It is as the caller 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of an operation. ``least`` and ``most`` bound a number; ``words`` are those of a list."""
+    """One parameter of an operation.
+
+    ``least`` and ``most`` bound a number; ``words`` are those of a list. ``repeated``: it may come again.
+    """
 
     name: str
     meaning: str
@@ -34,6 +38,7 @@ class Parameter:
     least: int = 0
     most: int | None = None
     words: tuple[str, ...] = ()
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     if parameter.words:
         described |= {"style": "form", "explode": False}
         schema = {"type": "array", "items": {"type": "string", "enum": parameter.words}}
+    elif parameter.repeated:
+        described |= {"style": "form", "explode": True}
+        schema = {"type": "array", "items": {"type": "string", "maxLength": NAME_CHARS_MAX}}
     elif parameter.kind != "string":
         schema["minimum"] = parameter.least
         if parameter.most is not None:

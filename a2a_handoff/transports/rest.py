@@ -15,11 +15,12 @@ from starlette.requests import Request
 
 from a2a_handoff.broker import Claim, HandoffBroker
 from a2a_handoff.config import Settings
-from a2a_handoff.core.agents import fold
+from a2a_handoff.core.agents import Role, Status, fold
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Output, OutputKind, State
 from a2a_handoff.core.handoff import Handoff
-from a2a_handoff.core.text import NAME_CHARS_MAX
+from a2a_handoff.core.roster import Facet, Kind
+from a2a_handoff.core.text import NAME_CHARS_MAX, is_blank, name_fault
 from a2a_handoff.intake import Call, Incoming
 from a2a_handoff.ports import HandoffQuery, Principal
 from a2a_handoff.transports.native import (
@@ -30,6 +31,7 @@ from a2a_handoff.transports.native import (
     tag_of,
     wanted_versions,
     words,
+    wrong,
 )
 from a2a_handoff.wire import native
 from a2a_handoff.wire.content import digest_of
@@ -56,16 +58,12 @@ class RestSurface:
     # --- agents ----------------------------------------------------------------------------------
 
     async def list_agents(self, request: Request, principal: Principal) -> Done:
-        """Every agent of the tenant."""
-        query = request.query_params
-        capability, platform = fold(query.get("capability", "")), fold(query.get("platform", ""))
+        """The agents of the tenant that have what is asked for."""
+        statuses = words(request.query_params.get("status", ""), "status", frozenset(Status))
         found = [
             views.agent_out(view)
-            for view in self._broker.registry.views(principal.tenant)
-            if (not capability or capability in map(fold, view.agent.capabilities))
-            and (not platform or platform == fold(view.agent.platform))
-            and (not query.get("workspace") or query["workspace"] == view.agent.workspace)
-            and (not query.get("status") or query["status"] == view.status.value)
+            for view in self._broker.registry.views(principal.tenant, facets_asked(request))
+            if not statuses or view.status in statuses
         ]
         return Done(body=native.AgentPage(agents=found, total=len(found)))
 
@@ -316,6 +314,35 @@ class RestSurface:
 
     def _trace_url(self, handoff: Handoff) -> str:
         return self._settings.trace_url(handoff.trace.trace_id)
+
+
+#: By which parameters agents are found. What an agent has of each is what it is matched by.
+_FACETS = {
+    kind.value: kind
+    for kind in (
+        Kind.CAPABILITY,
+        Kind.SKILL,
+        Kind.DOMAIN,
+        Kind.TAG,
+        Kind.PLATFORM,
+        Kind.WORKSPACE,
+        Kind.ROLE,
+    )
+}
+
+
+def facets_asked(request: Request) -> list[Facet]:
+    """What agents must have, all of it. Raises ``invalid_params`` for what is no name of anything."""
+    asked: list[Facet] = []
+    for name, kind in _FACETS.items():
+        for value in filter(None, request.query_params.getlist(name)):
+            fault = "is blank" if is_blank(value) else name_fault(value)
+            if kind is Kind.ROLE and value not in frozenset(Role):
+                fault = f"must be of {', '.join(sorted(Role))}"
+            if fault:
+                raise wrong(name, fault)
+            asked.append(Facet(kind, value if kind is Kind.WORKSPACE else fold(value)))
+    return asked
 
 
 def _claim(request: Request, body: native.ActionIn) -> Claim:

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from a2a_handoff.core.agents import Status
 from a2a_handoff.core.events import State
 from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.transports.live import CURSOR, POSITION_MAX, RESYNC, WATCH_MAX_S, WATCH_S, LiveSurface
@@ -79,6 +80,17 @@ _ETAG = ("ETag", "The version of the handoff, for If-Match and If-None-Match.")
 _CHAIN = Parameter("correlation_id", "The chain.", where="path")
 
 
+_FOUND_BY = (
+    Parameter("capability", "Only agents that have it, or a skill or a tag of that name.", repeated=True),
+    Parameter("skill", "Only agents that have it, or a tag of that name.", repeated=True),
+    Parameter("domain", "Only agents that know it.", repeated=True),
+    Parameter("tag", "Only agents with a skill that has it.", repeated=True),
+    Parameter("platform", "Only agents on it."),
+    Parameter("workspace", "Only agents of it, exactly as it is written."),
+    Parameter("role", "agent, human or supervisor."),
+)
+
+
 def _act(verb: str, summary: str) -> Operation:
     return Operation(
         "POST",
@@ -101,12 +113,7 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                 "GET",
                 "/api/agents",
                 "List the agents",
-                parameters=(
-                    Parameter("capability", "Only agents that have it."),
-                    Parameter("workspace", "Only agents of it."),
-                    Parameter("platform", "Only agents on it."),
-                    Parameter("status", "online, idle, busy, draining or offline."),
-                ),
+                parameters=(*_FOUND_BY, Parameter("status", "In one of these.", words=tuple(Status))),
                 answer=native.AgentPage,
             ),
             rest.list_agents,
@@ -378,6 +385,17 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                 media_type="text/event-stream",
             ),
             live.events,
+        ),
+        (
+            Operation(
+                "GET",
+                "/api/events/agents",
+                "Follow the agents: who is there, then who comes, changes, falls silent or goes",
+                tag="events",
+                parameters=_FOUND_BY,
+                media_type="text/event-stream",
+            ),
+            live.agent_events,
         ),
     ]
     by_name = {(operation.method, operation.path): (operation, handler) for operation, handler in rows}

@@ -115,7 +115,10 @@ QUERIES: dict[str, dict[str, str]] = {
     },
     "/api/handoffs/pending": {"target": "worker"},
     "/api/handoffs/{id}/events": {"after": "1", "limit": "1"},
-    "/api/agents": {"capability": "canWork", "workspace": "default", "platform": "", "status": "online"},
+    "/api/agents": {
+        "capability": "canWork", "skill": "work", "domain": "web", "tag": "x", "role": "agent",
+        "workspace": "default", "platform": "", "status": "online",
+    },
     "/api/broadcasts": {"after": "", "agent": "worker", "workspace": "default"},
     "/api/chains/{id}": {"x": "y"},
     "/api/chains/{id}/snapshots/1": {"x": "y"},

@@ -62,6 +62,7 @@ def test_the_id_of_the_message_makes_the_request_idempotent(house: tuple[Broker,
     first, second = (b.http.post("/api/handoffs", json={"message": message} | _CAN) for _ in range(2))
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json()["handoff_id"] == second.json()["handoff_id"]
+    b.until(first.json()["handoff_id"], "completed")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ def test_a_field_that_means_nothing_is_told(house: tuple[Broker, Agent]) -> None
         "/api/handoffs", json={"task": "x", "requirments": {"capabilities": ["canFly"]}} | _CAN
     )
     assert made.json()["warnings"] == ["requirments: not known, ignored"]
+    b.until(made.json()["handoff_id"], "completed")
     explained = b.http.post("/api/resolve", json={"task": "x", "tak": "y"} | _CAN)
     assert explained.json()["warnings"] == ["tak: not known, ignored"]
 

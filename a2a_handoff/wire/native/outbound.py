@@ -265,6 +265,22 @@ class EventOut(Outbound):
     data: RawObject
 
 
+class AgentEventOut(Outbound):
+    """A change of an agent as a CloudEvent (CloudEvents 1.0, JSON format)."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: str
+    source: str = Field(description="The broker.")
+    type: str = Field(
+        description="a2a-handoff. and agent_listed, agent_registered, agent_updated, "
+        "agent_status_changed or agent_removed."
+    )
+    subject: str = Field(description="The agent id.")
+    time: str
+    datacontenttype: Literal["application/json"] = "application/json"
+    data: AgentOut | None = Field(default=None, description="The agent as it is now; null if it is gone.")
+
+
 class EventPage(Outbound):
     """``GET /api/handoffs/{id}/events``, oldest first."""
 

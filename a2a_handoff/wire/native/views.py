@@ -240,6 +240,20 @@ def event_out(recorded: Recorded, *, source: str = "/api/handoffs") -> out.Event
     )
 
 
+def agent_event_out(
+    news: str, agent_id: str, view: AgentView | None, *, at: float, event_id: str
+) -> out.AgentEventOut:
+    """A change of an agent as a CloudEvent; ``None`` is one that is gone."""
+    return out.AgentEventOut(
+        id=event_id,
+        source="/api/agents",
+        type=f"a2a-handoff.{news}",
+        subject=agent_id,
+        time=_when(at) or "",
+        data=None if view is None else agent_out(view),
+    )
+
+
 def event_name(event: object) -> str:
     """An event's name in snake case, such as ``handoff_acknowledged``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()

@@ -53,6 +53,7 @@ from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import App, Receive, Scope, Send
+from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.http import BoundedHttp
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
@@ -72,6 +73,8 @@ _RPC_PATHS = ("/", "/a2a", "/a2a/")
 #: uvloop accepts one connection of a listener in each turn of the loop. In a busy broker the last of many
 #: callers would wait for seconds, so the one socket is listened to several times.
 _ACCEPTED_AT_ONCE = 16
+#: Seconds that the event loop computes at most before another thread may break in.
+_TURN_S = 0.03
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
 
@@ -160,8 +163,9 @@ class Application:
         self._legacy = LegacySurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
         )
-        rest = RestSurface(self.broker, settings=settings)
-        live = LiveSurface(self.broker, rest, settings=settings)
+        calls = NativeCalls(self.broker, settings=settings)
+        rest = RestSurface(self.broker, calls, settings=settings)
+        live = LiveSurface(self.broker, calls, settings=settings)
         self._native = native_routes(rest, live, gate)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
@@ -503,11 +507,14 @@ def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
     return cast("type[asyncio.Protocol]", made)
 
 
-def _spare_collector() -> None:
-    """What is there after the start stays, and a handoff makes hundreds of values but hardly a cycle.
+def _tune_interpreter() -> None:
+    """Let the event loop have the interpreter, which is what every handoff waits for.
 
-    To look for cycles in all of that every few requests, as is the default, took a twentieth of the time.
+    The other threads take their turn whenever the loop looks for input; if they could break in after the
+    usual five milliseconds, the writer would do so for each statement. And a handoff makes hundreds of
+    values but no cycle: to look for cycles every few requests took a fifth of the time.
     """
+    sys.setswitchinterval(_TURN_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -518,7 +525,7 @@ async def _serve(settings: Settings) -> int:
     application = Application(settings)
     try:
         await application.start(url=settings.url(bound.getsockname()[1]))
-        _spare_collector()
+        _tune_interpreter()
         config = uvicorn.Config(
             application,
             http=http_protocol(settings),

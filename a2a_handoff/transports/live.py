@@ -23,8 +23,9 @@ from a2a_handoff.inbox import Found
 from a2a_handoff.ports import Principal
 from a2a_handoff.rollcall import Told
 from a2a_handoff.transports.asgi import disconnected
+from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.native import Done, EventStream, body_of, given, number, seconds, words
-from a2a_handoff.transports.rest import PAGE_MAX, RestSurface, facets_asked
+from a2a_handoff.transports.rest import PAGE_MAX, facets_asked
 from a2a_handoff.wire import native
 from a2a_handoff.wire.native import views
 from a2a_handoff.wire.tasks import sse
@@ -43,9 +44,9 @@ _BROADCASTS = "broadcasts"
 class LiveSurface:
     """Answers what of ``/api`` waits or streams."""
 
-    def __init__(self, broker: HandoffBroker, rest: RestSurface, *, settings: Settings) -> None:
+    def __init__(self, broker: HandoffBroker, calls: NativeCalls, *, settings: Settings) -> None:
         self._broker = broker
-        self._rest = rest
+        self._calls = calls
         self._settings = settings
 
     # --- inboxes ---------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ class LiveSurface:
     async def pending_handoffs(self, request: Request, principal: Principal) -> Done:
         """What an agent was offered and has not accepted, the most urgent first."""
         inbox = await self._broker.inbox.pending(principal, given(request, "target"))
-        found = [await self._rest.out(handoff, to_holder=True) for handoff in inbox[:PAGE_MAX]]
+        found = [await self._calls.out(handoff, to_holder=True) for handoff in inbox[:PAGE_MAX]]
         return Done(body=native.HandoffPage(handoffs=found, next_cursor=None, total=len(inbox)))
 
     async def watch(self, request: Request, principal: Principal) -> Done:
@@ -89,7 +90,7 @@ class LiveSurface:
         return Done(body=body, headers=headers)
 
     async def _offer(self, offer: Handoff, news: native.NewsOut) -> native.OfferOut:
-        return views.offer_out(await self._rest.out(offer, to_holder=True), offer, news)
+        return views.offer_out(await self._calls.out(offer, to_holder=True), offer, news)
 
     # --- broadcasts ------------------------------------------------------------------------------
 

@@ -7,22 +7,18 @@ Not here: the shapes (``wire.native``), the rules, what waits or streams (``live
 
 from __future__ import annotations
 
-from itertools import islice
-
-import msgspec
-from msgspec.structs import replace
 from starlette.requests import Request
 
-from a2a_handoff.broker import Claim, HandoffBroker
+from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.config import Settings
 from a2a_handoff.core.agents import Role, Status, fold
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Output, OutputKind, State
+from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.roster import Facet, Kind
-from a2a_handoff.core.text import NAME_CHARS_MAX, is_blank, name_fault
-from a2a_handoff.intake import Call, Incoming
+from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.ports import HandoffQuery, Principal
+from a2a_handoff.transports.calls import NativeCalls, Origin, Verb
 from a2a_handoff.transports.native import (
     Done,
     body_of,
@@ -34,25 +30,19 @@ from a2a_handoff.transports.native import (
     wrong,
 )
 from a2a_handoff.wire import native
-from a2a_handoff.wire.content import digest_of
-from a2a_handoff.wire.context import read_context
-from a2a_handoff.wire.context_reader import Overdue
 from a2a_handoff.wire.delivery import snapshot_json
-from a2a_handoff.wire.members import checked_id
 from a2a_handoff.wire.native import views
-from a2a_handoff.wire.projection import artifact_id
 
 PAGE_MAX = 500
 EVENTS_MAX = 1_000
-#: Fields that are not known are warned of, as many as these.
-_UNKNOWN_MAX = 20
 
 
 class RestSurface:
     """Answers ``/api``."""
 
-    def __init__(self, broker: HandoffBroker, *, settings: Settings) -> None:
+    def __init__(self, broker: HandoffBroker, calls: NativeCalls, *, settings: Settings) -> None:
         self._broker = broker
+        self._calls = calls
         self._settings = settings
 
     # --- agents ----------------------------------------------------------------------------------
@@ -111,38 +101,8 @@ class RestSurface:
     async def create_handoff(self, request: Request, principal: Principal) -> Done:
         """Hand a task off. Answers at once; follow it by its id."""
         body = native.decode(native.HandoffIn, await body_of(request, self._settings.max_body))
-        incoming = self._incoming(request, body)
-        accepted = await self._broker.send(principal, incoming)
+        accepted = await self._calls.create(principal, body, _origin(request))
         return await self._shown(accepted.handoff, status=200 if accepted.replayed else 201)
-
-    def _incoming(self, request: Request, body: native.HandoffIn) -> Incoming:
-        now = self._broker.now()
-        key = checked_id(request.headers.get("idempotency-key", ""), "Idempotency-Key")
-        message_id = checked_id(body.message_id, "message_id") or key
-        message_id = message_id or body.own_message_id or self._broker.new_id()
-        message = body.message_json(message_id)
-        refusal = None
-        try:
-            package = read_context(body.handoff_context(), path="", now=now)
-        except Overdue as late:
-            package, refusal = late.package, late
-        unknown = (f"{name[:NAME_CHARS_MAX]}: not known, ignored" for name in body.unknown_fields)
-        package = replace(package, warnings=(*package.warnings, *islice(unknown, _UNKNOWN_MAX)))
-        return Incoming(
-            message=message,
-            message_id=message_id,
-            package=package,
-            arrival=Call(method=request.method, route=request.url.path, started_at=now),
-            digest=digest_of(message, body.handoff_context()),
-            traceparent=request.headers.get("traceparent", ""),
-            tracestate=request.headers.get("tracestate", ""),
-            context_id=checked_id(body.context_id, "context_id"),
-            key=key,
-            metadata=msgspec.json.encode({"handoff_context": msgspec.Raw(body.handoff_context())}),
-            surface="rest",
-            workspace=body.workspace,
-            refusal=refusal,
-        )
 
     async def list_handoffs(self, request: Request, principal: Principal) -> Done:
         """A page of handoffs, newest update first."""
@@ -165,7 +125,9 @@ class RestSurface:
         return Done(
             body=native.HandoffPage(
                 handoffs=[
-                    await self.out(h) if full else views.handoff_out(h, trace_url=self._trace_url(h))
+                    await self._calls.out(h)
+                    if full
+                    else views.handoff_out(h, trace_url=self._calls.trace_url(h))
                     for h in page.handoffs
                 ],
                 next_cursor=views.cursor_of(page.next),
@@ -198,81 +160,47 @@ class RestSurface:
 
     async def accept(self, request: Request, principal: Principal) -> Done:
         """Take an offer: this is the ACK."""
-        handoff_id, body = await self._action(request)
-        after = await self._broker.accept(
-            principal, handoff_id, _claim(request, body), receipt=bytes(body.receipt or b"")
-        )
-        return await self._shown(after, to_holder=True)
+        return await self._acted(request, principal, "accept", to_holder=True)
 
     async def decline(self, request: Request, principal: Principal) -> Done:
         """Refuse an offer; the next candidate is asked."""
-        handoff_id, body = await self._action(request)
-        after = await self._broker.decline(principal, handoff_id, _claim(request, body), body.reason)
-        return await self._shown(after)
+        return await self._acted(request, principal, "decline")
 
     async def progress(self, request: Request, principal: Principal) -> Done:
         """Tell what there is so far, or ask the caller."""
-        handoff_id, body = await self._action(request)
-        message = body.message_json(self._broker.new_id())
-        outputs = _outputs(body, handoff_id)
-        if body.state == "working":
-            said = (Output(kind=OutputKind.STATUS, body=message),) if message else ()
-            after = await self._broker.progress(
-                principal, handoff_id, _claim(request, body), (*outputs, *said)
-            )
-        else:
-            after = await self._broker.ask(
-                principal,
-                handoff_id,
-                _claim(request, body),
-                auth=body.state == "auth_required",
-                message=message,
-                outputs=outputs,
-            )
-        return await self._shown(after)
+        return await self._acted(request, principal, "progress")
 
     async def complete(self, request: Request, principal: Principal) -> Done:
         """Finish the task."""
-        handoff_id, body = await self._action(request)
-        after = await self._broker.complete(
-            principal,
-            handoff_id,
-            _claim(request, body),
-            message=body.message_json(self._broker.new_id()),
-            outputs=_outputs(body, handoff_id),
-        )
-        return await self._shown(after)
+        return await self._acted(request, principal, "complete")
 
     async def fail(self, request: Request, principal: Principal) -> Done:
         """Say that the task failed."""
-        handoff_id, body = await self._action(request)
-        after = await self._broker.fail(principal, handoff_id, _claim(request, body), body.reason)
-        return await self._shown(after)
+        return await self._acted(request, principal, "fail")
 
     async def release(self, request: Request, principal: Principal) -> Done:
         """Give the task back to its sender."""
-        handoff_id, body = await self._action(request)
-        after = await self._broker.release(principal, handoff_id, _claim(request, body), body.reason)
-        return await self._shown(after)
+        return await self._acted(request, principal, "release")
 
     async def cancel(self, request: Request, principal: Principal) -> Done:
         """Ask for the end of a handoff."""
-        handoff_id, body = await self._action(request)
-        after = await self._broker.cancel(
-            principal, handoff_id, body.reason, versions=wanted_versions(request)
-        )
-        return await self._shown(after)
+        return await self._acted(request, principal, "cancel")
 
-    async def _action(self, request: Request) -> tuple[str, native.ActionIn]:
-        body = await body_of(request, self._settings.max_body)
-        return request.path_params["handoff_id"], native.decode(native.ActionIn, body or b"{}")
+    async def _acted(
+        self, request: Request, principal: Principal, verb: Verb, *, to_holder: bool = False
+    ) -> Done:
+        body = native.decode(native.ActionIn, await body_of(request, self._settings.max_body) or b"{}")
+        after = await self._calls.act(
+            principal, verb, request.path_params["handoff_id"], body, versions=wanted_versions(request)
+        )
+        return await self._shown(after, to_holder=to_holder)
 
     # --- chains and explanations -----------------------------------------------------------------
 
     async def get_chain(self, request: Request, principal: Principal) -> Done:
         """Every handoff of one correlation id, oldest first."""
         chain, handoffs = await self._broker.chain(principal, request.path_params["correlation_id"])
-        shown = [views.handoff_out(h, trace_url=self._trace_url(h)) for h in handoffs]
+        shown = [views.handoff_out(h, trace_url=self._calls.trace_url(h)) for h in handoffs]
         url = self._settings.trace_url(chain.trace_id)
         return Done(body=views.chain_out(chain, shown, trace_url=url))
 
@@ -287,7 +215,7 @@ class RestSurface:
         body = native.decode(native.HandoffIn, await body_of(request, self._settings.max_body))
         if not body.text:
             body = body.model_copy(update={"task": "(resolve only)"})
-        incoming = self._incoming(request, body)
+        incoming = self._calls.incoming(body, _origin(request))
         resolution = await self._broker.explain(principal, incoming)
         return Done(body=views.resolution_out(resolution, warnings=incoming.package.warnings))
 
@@ -295,25 +223,8 @@ class RestSurface:
 
     async def _shown(self, handoff: Handoff, *, status: int = 200, to_holder: bool = False) -> Done:
         tag = tag_of(await self._broker.journal.versions(handoff))
-        body = await self.out(handoff, to_holder=to_holder)
+        body = await self._calls.out(handoff, to_holder=to_holder)
         return Done(body=body, status=status, headers={"ETag": tag})
-
-    async def out(self, handoff: Handoff, *, to_holder: bool = False) -> native.HandoffOut:
-        """A handoff and what came of it. ``to_holder``: with the context as its target gets it."""
-        first = await self._broker.journal.request_of(handoff.id)
-        view = await self._broker.journal.view(handoff)
-        return views.handoff_out(
-            handoff,
-            first,
-            trace_url=self._trace_url(handoff),
-            tokenizer=self._broker.tokenizer,
-            status_message=view.status_message,
-            artifacts=view.artifacts,
-            package=await self._broker.package_of(handoff) if to_holder else b"",
-        )
-
-    def _trace_url(self, handoff: Handoff) -> str:
-        return self._settings.trace_url(handoff.trace.trace_id)
 
 
 #: By which parameters agents are found. What an agent has of each is what it is matched by.
@@ -345,19 +256,14 @@ def facets_asked(request: Request) -> list[Facet]:
     return asked
 
 
-def _claim(request: Request, body: native.ActionIn) -> Claim:
-    return Claim(
-        agent_id=body.agent_id,
-        attempt=body.attempt,
-        instance_id=body.instance_id,
-        versions=wanted_versions(request),
-    )
-
-
-def _outputs(body: native.ActionIn, handoff_id: str) -> tuple[Output, ...]:
-    return tuple(
-        Output(kind=OutputKind.ARTIFACT, body=artifact, artifact_id=artifact_id(artifact))
-        for artifact in body.artifact_jsons(f"{handoff_id}-result")
+def _origin(request: Request) -> Origin:
+    return Origin(
+        surface="rest",
+        method=request.method,
+        route=request.url.path,
+        key=request.headers.get("idempotency-key", ""),
+        traceparent=request.headers.get("traceparent", ""),
+        tracestate=request.headers.get("tracestate", ""),
     )
 
 

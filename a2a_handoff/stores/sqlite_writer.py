@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 #: Seconds that a transaction waits for more, if the last one had ``CROWD`` commits at least: then more are
 #: on their way, and one sync, one turn of the interpreter lock, serves them all. A single caller never waits.
 GATHER_S = 0.003
-CROWD = 3
+CROWD = 6
 #: Most commits in one transaction.
 COMMITS_MAX = 512
 #: Most rows in one statement.

@@ -245,11 +245,20 @@ class HandoffBroker:
         return await self._store.list_handoffs(replace(query, **named) if named else query)
 
     async def events(
-        self, principal: Principal, handoff_id: str, *, after: int = 0, limit: int = 1000
+        self,
+        principal: Principal,
+        handoff_id: str,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        timeout_s: float = 0,
     ) -> list[Recorded]:
-        """The log of one handoff, from a cursor on."""
+        """The log of one handoff, from a cursor on.
+
+        If there is nothing yet it is waited for, at most ``timeout_s`` seconds. Its end is the last event.
+        """
         handoff = await self.get(principal, handoff_id)
-        return await self._store.read_events(handoff.id, after=after, limit=limit)
+        return await self.journal.read(handoff, after=after, limit=limit, timeout_s=timeout_s)
 
     async def tail_from(self, after: int | None) -> tuple[int, bool]:
         """Where a tail of the log begins that was read up to ``after``: there, or at its end.

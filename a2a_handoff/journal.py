@@ -79,6 +79,20 @@ class Journal:
             if len(page) < _PAGE:
                 return out
 
+    async def read(
+        self, handoff: Handoff, *, after: int, limit: int, timeout_s: float = 0.0
+    ) -> list[Recorded]:
+        """A page of the log, as soon as it has something, or after ``timeout_s`` seconds with nothing.
+
+        Nobody waits for a handoff that has ended, or in a broker that stops.
+        """
+        with self._notifier.listen(handoff.id) as listener:
+            found = await self._store.read_events(handoff.id, after=after, limit=limit)
+            if found or not timeout_s or handoff.state.terminal or self.closing:
+                return found
+            await listener.wait(timeout_s=timeout_s)
+            return await self._store.read_events(handoff.id, after=after, limit=limit)
+
     async def request_of(self, handoff_id: str) -> ev.HandoffRequested:
         """The event that a handoff began with: its message and its context."""
         fresh = self._feed.after(handoff_id, 0)

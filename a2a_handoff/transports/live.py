@@ -9,8 +9,9 @@ Not here: order, waiting, who may see what (``inbox``, ``broadcasts``, ``journal
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -33,12 +34,15 @@ from a2a_handoff.wire.tasks import sse
 WATCH_MAX_S = 300.0
 WATCH_S = 30.0
 POSITION_MAX = 2**53
+EVENTS_MAX = 1_000
 
 #: The cursor of a watch, on every answer of one, and whether the one that was given meant nothing.
 CURSOR = "A2A-Handoff-Cursor"
 RESYNC = "A2A-Handoff-Resync"
 
 _BROADCASTS = "broadcasts"
+
+_T = TypeVar("_T")
 
 
 class LiveSurface:
@@ -61,25 +65,14 @@ class LiveSurface:
         """The next offer, as soon as there is one."""
         query = request.query_params
         include = words(query.get("include", ""), "include", frozenset({_BROADCASTS}))
-        watching = asyncio.ensure_future(
-            self._broker.inbox.watch(
-                principal,
-                given(request, "agent"),
-                timeout_s=seconds(query.get("timeout", f"{WATCH_S}"), "timeout", WATCH_MAX_S),
-                after=query.get("after", ""),
-                broadcasts=_BROADCASTS in include,
-            )
+        found = self._broker.inbox.watch(
+            principal,
+            given(request, "agent"),
+            timeout_s=seconds(query.get("timeout", f"{WATCH_S}"), "timeout", WATCH_MAX_S),
+            after=query.get("after", ""),
+            broadcasts=_BROADCASTS in include,
         )
-        gone = asyncio.ensure_future(disconnected(request.receive))
-        try:
-            await asyncio.wait((watching, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not watching.done():
-                raise ClientDisconnect
-            return await self._found(watching.result())
-        finally:
-            watching.cancel()
-            gone.cancel()
-            await asyncio.gather(watching, gone, return_exceptions=True)
+        return await self._found(await _unless_gone(request, found))
 
     async def _found(self, found: Found) -> Done:
         headers = {CURSOR: found.cursor} | ({RESYNC: "true"} if found.resync else {})
@@ -122,6 +115,23 @@ class LiveSurface:
         )
 
     # --- the log ---------------------------------------------------------------------------------
+
+    async def get_events(self, request: Request, principal: Principal) -> Done:
+        """The log of one handoff as CloudEvents, from a cursor on; waits for more if that is asked for."""
+        query = request.query_params
+        limit = number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1)
+        found = self._broker.events(
+            principal,
+            request.path_params["handoff_id"],
+            after=number(query.get("after", "0"), "after", 2**53),
+            limit=limit,
+            timeout_s=seconds(query.get("timeout", "0"), "timeout", WATCH_MAX_S),
+        )
+        recorded = await _unless_gone(request, found)
+        more = recorded[-1].seq if len(recorded) == limit else None
+        return Done(
+            body=native.EventPage(events=[views.event_out(item) for item in recorded], next_cursor=more)
+        )
 
     async def events(self, request: Request, principal: Principal) -> Response:
         """The log as it grows: from an event on, else from now on."""
@@ -166,3 +176,18 @@ class LiveSurface:
             told.news, told.agent_id, told.view, at=told.at, event_id=self._broker.new_id()
         )
         return sse(native.encode(event))
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """What comes of ``work``, which ends when the caller goes away. Raises ``ClientDisconnect`` then."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(disconnected(request.receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)

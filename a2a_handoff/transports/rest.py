@@ -34,7 +34,6 @@ from a2a_handoff.wire.delivery import snapshot_json
 from a2a_handoff.wire.native import views
 
 PAGE_MAX = 500
-EVENTS_MAX = 1_000
 
 
 class RestSurface:
@@ -142,19 +141,6 @@ class RestSurface:
         if is_known(request, tag):
             return Done(status=304, headers={"ETag": tag})
         return await self._shown(handoff)
-
-    async def get_events(self, request: Request, principal: Principal) -> Done:
-        """The log of one handoff as CloudEvents, from a cursor on."""
-        query = request.query_params
-        after = number(query.get("after", "0"), "after", 2**53)
-        limit = number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1)
-        recorded = await self._broker.events(
-            principal, request.path_params["handoff_id"], after=after, limit=limit
-        )
-        more = recorded[-1].seq if len(recorded) == limit else None
-        return Done(
-            body=native.EventPage(events=[views.event_out(item) for item in recorded], next_cursor=more)
-        )
 
     # --- what agents do --------------------------------------------------------------------------
 

@@ -15,11 +15,19 @@ from starlette.routing import Route
 from a2a_handoff.core.agents import Status
 from a2a_handoff.core.events import State
 from a2a_handoff.security.principals import OpenGate
-from a2a_handoff.transports.live import CURSOR, POSITION_MAX, RESYNC, WATCH_MAX_S, WATCH_S, LiveSurface
+from a2a_handoff.transports.live import (
+    CURSOR,
+    EVENTS_MAX,
+    POSITION_MAX,
+    RESYNC,
+    WATCH_MAX_S,
+    WATCH_S,
+    LiveSurface,
+)
 from a2a_handoff.transports.native import Done, Handler, on_refusal
 from a2a_handoff.transports.openapi import Operation, Parameter, document
 from a2a_handoff.transports.rendering import refusal_of
-from a2a_handoff.transports.rest import EVENTS_MAX, PAGE_MAX, RestSurface
+from a2a_handoff.transports.rest import PAGE_MAX, RestSurface
 from a2a_handoff.wire import native
 
 #: Where the older clients look for some of the routes below ``/api/handoffs``.
@@ -281,11 +289,17 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                     Parameter(
                         "limit", "At most so many; 200 by default.", kind="integer", least=1, most=EVENTS_MAX
                     ),
+                    Parameter(
+                        "timeout",
+                        "Seconds to wait for an event if there is none after that; 0 by default.",
+                        kind="number",
+                        most=int(WATCH_MAX_S),
+                    ),
                 ),
                 answer=native.EventPage,
                 errors=(404,),
             ),
-            rest.get_events,
+            live.get_events,
         ),
         (_act("accept", "Accept an offer"), rest.accept),
         (_act("decline", "Decline an offer"), rest.decline),

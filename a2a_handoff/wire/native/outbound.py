@@ -164,6 +164,9 @@ class HandoffOut(Outbound):
     attempts: list[AttemptOut] = []
     candidates: list[CandidateOut] = []
     passed_over: list[PassedOverOut] = []
+    cancel_requested: bool = Field(
+        default=False, description="It is to be canceled: its holder stops, and says so with release."
+    )
     outcome: str | None = Field(default=None, description="Why it was returned, failed or expired.")
     detail: str = ""
     deadline: str | None = None

@@ -142,6 +142,7 @@ def handoff_out(
         attempts=[_attempt(each) for each in h.attempts],
         candidates=_candidates(h.candidates),
         passed_over=_passed_over(h.passed_over),
+        cancel_requested=h.cancel_requested,
         outcome=h.outcome.value if h.outcome else None,
         detail=h.detail,
         deadline=_when(h.deadline_at),

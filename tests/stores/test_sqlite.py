@@ -8,9 +8,10 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,9 @@ def test_a_second_process_on_the_file_fails_at_once_with_the_absolute_path(tmp_p
     assert f"StoreUnavailable: The store {tmp_path / 'store.db'} is in use by another broker" in second.stderr
 
 
+NOBODY = 65534
+
+
 def open_and_fail(path: Path) -> str:
     async def main() -> str:
         with pytest.raises(StoreUnavailable) as raised:
@@ -360,11 +364,25 @@ def test_a_directory_is_not_a_store(tmp_path: Path) -> None:
     assert "cannot be opened" in open_and_fail(tmp_path / "store.db")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    path.touch(mode=0o400)
-    assert "may not be written" in open_and_fail(path)
+@contextmanager
+def without_privileges() -> Generator[None]:
+    """Root may write everywhere, so it becomes nobody for a while."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_file_that_may_not_be_written_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "store.db"
+        path.touch(mode=0o444)
+        with without_privileges():
+            assert "may not be written" in open_and_fail(path)
 
 
 def test_a_damaged_database_says_so_when_it_is_read(tmp_path: Path) -> None:

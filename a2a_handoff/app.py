@@ -57,6 +57,7 @@ from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.http import BoundedHttp
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
+from a2a_handoff.transports.mcp.surface import McpSurface
 from a2a_handoff.transports.native import on_refusal
 from a2a_handoff.transports.operations import Operations
 from a2a_handoff.transports.rendering import refuse
@@ -77,6 +78,7 @@ _ACCEPTED_AT_ONCE = 16
 _TURN_S = 0.03
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
+_REFUSALS = {HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal}
 
 
 class Application:
@@ -167,6 +169,8 @@ class Application:
         rest = RestSurface(self.broker, calls, settings=settings)
         live = LiveSurface(self.broker, calls, settings=settings)
         self._native = native_routes(rest, live, gate)
+        inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
+        self._mcp = McpSurface(inside, body_max=settings.max_body)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
         self._chores: list[asyncio.Task[None]] = []
@@ -216,6 +220,7 @@ class Application:
         """Finish or let go of what runs, then close everything. What is let go goes on after a start."""
         self.begin_stop()
         await chores.end(self._chores)
+        await self._mcp.close()
         await self.dispatcher.stop(grace_s=self.settings.grace / 2)
         await self.registry.close()
         await self.client.close()
@@ -355,20 +360,26 @@ class Application:
             *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
             *self._native,
             Route("/agents/{agent_id}/{rest:path}", self._no_face, methods=["GET", "POST", "DELETE"]),
+            Route("/mcp", self._mcp),
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
         ]
         app = Starlette(
             routes=routes,
-            exception_handlers={HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal},
+            exception_handlers=_REFUSALS,
         )
         return self.telemetry.asgi(app, routes=routes, trusts=self._trusts)
 
     async def _front_page(self, request: Request) -> Response:
         """Where to go from here."""
         del request
-        paths = {"agent_card": _CARD_PATHS[0], "agents": "/api/agents", "openapi": "/openapi.json"}
+        paths = {
+            "agent_card": _CARD_PATHS[0],
+            "agents": "/api/agents",
+            "openapi": "/openapi.json",
+            "mcp": "/mcp",
+        }
         links = {name: self.url + path for name, path in paths.items()}
         return JSONResponse({"name": "a2a-handoff", "version": __version__} | links)
 

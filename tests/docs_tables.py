@@ -6,10 +6,12 @@ current are named and the exit code is 1.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from a2a_handoff.config import settings_table
 from a2a_handoff.core import events as ev
@@ -17,6 +19,8 @@ from a2a_handoff.core.errors import ERRORS, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.machine import ALLOWED
 from a2a_handoff.ports import RemoteState
+from a2a_handoff.transports.mcp.tools import TOOLS
+from a2a_handoff.wire.native.tools import HandoffGiven, schema_of
 from a2a_handoff.wire.projection import states_of
 from tests.support.machine import every_command, in_state
 from tests.telemetry import tables as telemetry
@@ -91,10 +95,75 @@ def outcomes() -> str:
     return "\n".join(f"- `{outcome}`" for outcome in ev.Outcome)
 
 
+def tools() -> str:
+    """Every MCP tool and what a client may assume of it."""
+    rows = [
+        f"| `{tool.name}` | {tool.description} | {'changes' if tool.changes else 'reads'} |" for tool in TOOLS
+    ]
+    return "\n".join(("| Tool | What it does | |", "|---|---|---|", *rows))
+
+
+def tool_parameters() -> str:
+    """The parameters of each MCP tool."""
+    rows = [
+        f"| `{tool.name}` | `{name}` | {_kind(field)} | {_default(name, field, schema)} "
+        f"| {field.get('description', '')} |"
+        for tool in TOOLS
+        for schema in [schema_of(tool.taken)]
+        for name, field in schema["properties"].items()
+        if name != "agentId"
+    ]
+    head = "| Tool | Parameter | Type | Default | What it is |\n|---|---|---|---|---|"
+    return "\n".join((head, *rows))
+
+
+def tool_results() -> str:
+    """The fields of what each MCP tool gives."""
+    rows = [
+        f"| `{tool.name}` | `{name}` | {_kind(field)} | {field.get('description', '')} |"
+        for tool in TOOLS
+        for name, field in schema_of(tool.given)["properties"].items()
+    ]
+    return "\n".join(("| Tool | Field | Type | What it is |", "|---|---|---|---|", *rows))
+
+
+def tool_handoff() -> str:
+    """The fields of a handoff as MCP tools show it."""
+    rows = [
+        f"| `{name}` | {_kind(field)} | {field.get('description', '')} |"
+        for name, field in schema_of(HandoffGiven)["properties"].items()
+    ]
+    return "\n".join(("| Field | Type | What it is |", "|---|---|---|", *rows))
+
+
+def _kind(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{word}`" for word in field["enum"] if word)
+    if "$ref" in field:
+        return "a " + field["$ref"].rpartition("/")[2].removesuffix("Given").lower()
+    if "anyOf" in field:
+        return next(_kind(each) for each in field["anyOf"] if each.get("type") != "null")
+    kind = field.get("type", "any")
+    return f"array, {_kind(field['items'])} each" if kind == "array" else kind
+
+
+def _default(name: str, field: dict[str, Any], schema: dict[str, Any]) -> str:
+    if name in schema.get("required", ()):
+        return "needed"
+    value = field.get("default")
+    return "" if value in (None, "") else f"`{json.dumps(value)}`"
+
+
 #: page -> section -> what makes it.
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
     "reference/errors.md": {"errors": errors, "outcomes": outcomes},
     "reference/life-cycle.md": {"states": states, "diagram": diagram, "commands": commands},
+    "reference/mcp.md": {
+        "tools": tools,
+        "parameters": tool_parameters,
+        "results": tool_results,
+        "handoff": tool_handoff,
+    },
     "reference/settings.md": {"settings": settings_table},
 }
 

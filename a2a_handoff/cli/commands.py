@@ -154,6 +154,51 @@ def demo(
     raise typer.Exit(run(keep=keep))
 
 
+@app.command()
+def mcp(
+    *,
+    agent: Annotated[
+        str, typer.Option(metavar="AGENT", envvar="A2A_HANDOFF_AGENT", help="The agent that works here.")
+    ] = "cursor",
+    url: Url = DEFAULT_URL,
+    platform: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Where it runs: cowork, cursor, claude-code, ... Default: its id."),
+    ] = "",
+    capability: Annotated[
+        list[str],
+        typer.Option(
+            default_factory=list, show_default=False, metavar="NAME", help="What it can do; repeat it."
+        ),
+    ],
+    workspace: Annotated[str, typer.Option(metavar="NAME", help="Its workspace.")] = "",
+    instance: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Names this process among several of the agent, over restarts. Default: a new name.",
+        ),
+    ] = "",
+) -> None:
+    """The broker's MCP tools on standard input and output.
+
+    For editors and assistants that start their MCP servers. It registers the agent and keeps it present.
+    """
+    from uuid import uuid4
+
+    from a2a_handoff.cli import mcp as serving
+    from a2a_handoff.transports.mcp.calls import Caller
+
+    caller = Caller(
+        agent_id=agent,
+        platform=platform,
+        workspace=workspace,
+        instance_id=instance or str(uuid4()),
+        capabilities=dict.fromkeys(capability, True),
+    )
+    raise typer.Exit(serving.serve(url, caller, anew=bool(platform or capability or workspace)))
+
+
 # --- agents --------------------------------------------------------------------------------------
 
 

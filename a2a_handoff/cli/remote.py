@@ -34,11 +34,11 @@ class Broker:
     """The broker at ``url``, to be closed by ``with``. Every method raises ``Failed`` and nothing else."""
 
     def __init__(self, url: str) -> None:
-        host = _host(url)
+        direct = is_direct(url)
         self.url = url.rstrip("/")
         self._http = httpx.Client(
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            trust_env=not is_loopback(host),
+            trust_env=not direct,
             headers={"Accept": "application/json"},
         )
 
@@ -108,19 +108,10 @@ class Broker:
         """Network errors as lines."""
         try:
             yield
-        except httpx.ConnectTimeout:
-            raise Failed(f"{self.url} cannot be reached within {CONNECT_S:g} s", code=UNREACHABLE) from None
-        except httpx.ConnectError as error:
-            hint = "; is it running? start one with: a2a-handoff serve"
-            raise Failed(
-                f"no broker answers at {self.url}: {_cause(error)}{hint}", code=UNREACHABLE
-            ) from None
-        except httpx.TimeoutException:
-            raise Failed(f"{self.url} did not answer in time", code=UNREACHABLE) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol):
             raise _not_an_address(self.url) from None
         except httpx.HTTPError as error:
-            raise Failed(f"the connection to {self.url} broke: {_cause(error)}", code=UNREACHABLE) from None
+            raise Failed(explained(self.url, error), code=UNREACHABLE) from None
 
     def _body(self, response: httpx.Response) -> bytes:
         try:
@@ -135,6 +126,25 @@ class Broker:
         if response.is_success:
             return response.content
         raise refusal(response.status_code, answer)
+
+
+def explained(url: str, error: httpx.HTTPError) -> str:
+    """Why a call of the broker at ``url`` failed on the way, in a line."""
+    match error:
+        case httpx.ConnectTimeout():
+            return f"{url} cannot be reached within {CONNECT_S:g} s"
+        case httpx.ConnectError():
+            hint = "; is it running? start one with: a2a-handoff serve"
+            return f"no broker answers at {url}: {_cause(error)}{hint}"
+        case httpx.TimeoutException():
+            return f"{url} did not answer in time"
+        case _:
+            return f"the connection to {url} broke: {_cause(error)}"
+
+
+def is_direct(url: str) -> bool:
+    """Whether a broker is on this machine, where no proxy stands. Raises ``Failed`` if it is no address."""
+    return is_loopback(_host(url))
 
 
 def refusal(status: int, answer: object) -> Failed:

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Generator
 from functools import partial
-from typing import cast
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,6 +28,7 @@ from starlette.routing import Route
 from a2a_handoff import __version__, chores
 from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.bulletin import Bulletin
 from a2a_handoff.client import A2AClient, WellKnownCardFetcher
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
@@ -63,6 +64,8 @@ from a2a_handoff.transports.operations import Operations
 from a2a_handoff.transports.rendering import refuse
 from a2a_handoff.transports.rest import RestSurface
 from a2a_handoff.transports.routes import routes as native_routes
+from a2a_handoff.transports.socket_protocol import BoundedSocket
+from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import broker_card, face_card
 
@@ -168,6 +171,18 @@ class Application:
         calls = NativeCalls(self.broker, settings=settings)
         rest = RestSurface(self.broker, calls, settings=settings)
         live = LiveSurface(self.broker, calls, settings=settings)
+        self.bulletin = Bulletin(
+            store=self.store, journal=self.journal, registry=self.registry, notifier=self.notifier
+        )
+        self._sockets = SocketSurface(
+            self.broker,
+            calls,
+            self.bulletin,
+            gate=gate,
+            telemetry=self.telemetry,
+            clock=self.clock,
+            settings=settings,
+        )
         self._native = native_routes(rest, live, gate)
         inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
         self._mcp = McpSurface(inside, body_max=settings.max_body)
@@ -213,7 +228,7 @@ class Application:
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
         self.ready = False
-        self.journal.closing = self.inbox.closing = self.rollcall.closing = True
+        self.journal.closing = self.inbox.closing = self.rollcall.closing = self.bulletin.closing = True
         self.notifier.wake_all()
 
     async def stop(self) -> None:
@@ -221,6 +236,7 @@ class Application:
         self.begin_stop()
         await chores.end(self._chores)
         await self._mcp.close()
+        await self.bulletin.close()
         await self.dispatcher.stop(grace_s=self.settings.grace / 2)
         await self.registry.close()
         await self.client.close()
@@ -309,7 +325,7 @@ class Application:
             await self._turn_away(scope, send, fault)
             return
         if scope["type"] != "http":
-            await self._cold(scope, receive, send)
+            await self._sockets(scope, receive, send)
             return
         path: str = scope["path"]
         face = ""
@@ -333,7 +349,7 @@ class Application:
 
     async def _turn_away(self, scope: Scope, send: Send, fault: str) -> None:
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": fault[:100]})
+            await refuse_handshake(scope, send, HandoffError(Code.FORBIDDEN, fault))
             return
         await refuse(send, faults.problem(HandoffError(Code.FORBIDDEN, fault), scope["path"]))
 
@@ -512,10 +528,17 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-def http_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """What uvicorn makes of each connection."""
-    made = partial(BoundedHttp, head_max=settings.max_head, arrival_s=settings.arrival)
-    return cast("type[asyncio.Protocol]", made)
+def protocols(settings: Settings) -> dict[str, Any]:
+    """What uvicorn makes of each connection, as options of it.
+
+    WebSockets do not compress: it would cost each of them 40 kB.
+    """
+    return {
+        "http": partial(BoundedHttp, head_max=settings.max_head, arrival_s=settings.arrival),
+        "ws": partial(BoundedSocket, ping_s=settings.socket_ping),
+        "ws_max_size": settings.max_body,
+        "ws_per_message_deflate": False,
+    }
 
 
 def _tune_interpreter() -> None:
@@ -539,13 +562,12 @@ async def _serve(settings: Settings) -> int:
         _tune_interpreter()
         config = uvicorn.Config(
             application,
-            http=http_protocol(settings),
+            **protocols(settings),
             lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            ws="none",
             timeout_graceful_shutdown=max(1, int(settings.grace / 2)),
             backlog=2048,
         )

@@ -4,8 +4,9 @@ Duty: what an agent was offered and has not accepted, in the order in which it i
 the next offer, and for broadcasts.
 Rules: an inbox is read from the store, so nothing is lost: an offer stays until it is accepted, declined or
 withdrawn, whatever becomes of the connection that it was shown on. Waiting costs nothing until a wake-up
-comes. Of several that wait for one agent, one is shown an offer first, the others if it was not accepted
-within ``HOLD_S`` or when their time is over; the first ``accept`` has it.
+comes. Who waits has a seat, for one answer or for as long as a socket is open. Of several that wait for one
+agent, one is shown an offer first, the others if it was not accepted within ``HOLD_S`` or when their time is
+over; the first ``accept`` has it.
 A cursor says what was shown: with it only other offers come, or the same one when it is announced again.
 Not here: accepting (``broker``), the order (``core.inbox``), who is offered what (``core.matching``).
 """
@@ -25,7 +26,7 @@ from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.inbox import in_order
 from a2a_handoff.ledger import inbox_topic
-from a2a_handoff.ports import Broadcast, Clock, HandoffQuery, Notifier, Principal, Store
+from a2a_handoff.ports import Broadcast, Clock, HandoffQuery, Listener, Notifier, Principal, Store
 from a2a_handoff.registry import Registry, speaks_for_itself
 from a2a_handoff.wire.cursor import Cursor, mark, read_cursor, written
 
@@ -52,17 +53,59 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     resync: bool = False
 
 
-class _Place:
-    """One that waits. ``left`` are offers that are left to another one of the same agent, and until when."""
+class Seat:
+    """Somebody who waits for what an agent is offered, and remembers what it was shown.
 
-    __slots__ = ("left",)
+    ``cursor`` is where it stands; ``resync``: the cursor that was given means nothing here. ``left`` are
+    offers that are left to another seat of the same agent, and until when.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_inbox", "_listener", "agent", "broadcasts", "cursor", "left", "resync", "topic")
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        agent: Agent,
+        cursor: Cursor,
+        listener: Listener,
+        *,
+        broadcasts: bool,
+        resync: bool,
+    ) -> None:
+        self._inbox = inbox
+        self._listener = listener
+        self.agent = agent
+        self.broadcasts = broadcasts
+        self.cursor = cursor
         self.left: dict[int, float] = {}
+        self.resync = resync
+        self.topic = inbox_topic(agent.tenant, agent.agent_id)
 
     def leaves(self, offer: int, now: float) -> bool:
         """Whether an offer is left to another one."""
         return self.left.get(offer, now) > now
+
+    async def next(self, *, timeout_s: float) -> Found | None:
+        """The most urgent offer that was not shown, at once or as soon as one comes; broadcasts too.
+
+        ``None`` after ``timeout_s`` seconds, or when the broker stops. Raises ``StoreUnavailable``.
+        """
+        inbox = self._inbox
+        ends_at = inbox.clock.monotonic() + timeout_s
+        while True:
+            found, self.cursor = await inbox.look(self)
+            if found.offer is not None or found.broadcasts or found.resync or self.resync:
+                found = replace(found, resync=found.resync or self.resync)
+                self.resync = False
+                return found
+            now = inbox.clock.monotonic()
+            if inbox.closing or (now >= ends_at and not self.left):
+                return None
+            if now >= ends_at:
+                self.left.clear()  # its time is over: better shown twice than not at all
+                continue
+            again_at = min((until for until in self.left.values() if until > now), default=ends_at)
+            await self._listener.wait(timeout_s=min(again_at, ends_at) - now)
 
 
 class Inbox:
@@ -81,8 +124,8 @@ class Inbox:
         self._registry = registry
         self._broadcasts = broadcasts
         self._notifier = notifier
-        self._clock = clock
-        self._places: dict[str, set[_Place]] = {}
+        self.clock = clock
+        self._seats: dict[str, set[Seat]] = {}
         self.closing = False
         """Set at the start of a graceful stop: who waits is let go with nothing."""
 
@@ -114,6 +157,25 @@ class Inbox:
         as long as it waits. ``broadcasts``: come back for them too. A cursor that means nothing here is
         answered at once. Raises ``HandoffError``: ``agent_not_found``, ``invalid_params``.
         """
+        with self.seat(principal, agent_id, after=after, broadcasts=broadcasts) as seat:
+            start = seat.cursor
+            found = await seat.next(timeout_s=timeout_s)
+            return found or Found(cursor=after or written(start))
+
+    @contextmanager
+    def seat(
+        self,
+        principal: Principal,
+        agent_id: str,
+        *,
+        after: str = "",
+        broadcasts: bool = False,
+        field: str = "after",
+    ) -> Generator[Seat]:
+        """A place to wait at, from where the cursor ``after`` stands. The agent is present meanwhile.
+
+        Raises ``HandoffError``: ``agent_not_found``, ``invalid_params`` at ``field``.
+        """
         agent = self._registry.get(principal.tenant, agent_id or principal.name)
         if agent is None:
             raise HandoffError(
@@ -122,70 +184,55 @@ class Inbox:
             )
         self._check_owner(principal, agent)
         start = Cursor(epoch=self._broadcasts.epoch, owner=mark(agent.tenant, agent.agent_id))
-        given = read_cursor(after) if after else start
+        given = read_cursor(after, field) if after else start
         resync = (given.epoch, given.owner) != (start.epoch, start.owner)
-        cursor = start if resync else given
         topics = [inbox_topic(agent.tenant, agent.agent_id)]
         if broadcasts:
             topics.append(broadcast_topic(agent.tenant, agent.workspace))
-        ends_at = self._clock.monotonic() + timeout_s
         with ExitStack() as held:
             if agent.readiness in _FETCHED:
                 held.enter_context(self._registry.connected(agent.tenant, agent.agent_id))
             listener = held.enter_context(self._notifier.listen(*topics))
-            place = held.enter_context(self._wait_at(topics[0]))
-            while True:
-                found = await self._look(agent, cursor, place, topics[0], broadcasts=broadcasts)
-                if found.offer is not None or found.broadcasts or found.resync or resync:
-                    return replace(found, resync=found.resync or resync)
-                now = self._clock.monotonic()
-                if self.closing or (now >= ends_at and not place.left):
-                    return Found(cursor=after or written(start))
-                if now >= ends_at:
-                    place.left.clear()  # its time is over: better shown twice than not at all
-                    continue
-                again_at = min((until for until in place.left.values() if until > now), default=ends_at)
-                await listener.wait(timeout_s=min(again_at, ends_at) - now)
+            seat = Seat(
+                self, agent, start if resync else given, listener, broadcasts=broadcasts, resync=resync
+            )
+            seats = self._seats.setdefault(seat.topic, set())
+            seats.add(seat)
+            try:
+                yield seat
+            finally:
+                seats.discard(seat)
+                if not seats:
+                    del self._seats[seat.topic]
 
     def _check_owner(self, principal: Principal, agent: Agent) -> None:
         if not speaks_for_itself(principal, agent.agent_id):
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent.agent_id[:64]!r} of yours.")
 
-    @contextmanager
-    def _wait_at(self, topic: str) -> Generator[_Place]:
-        place = _Place()
-        places = self._places.setdefault(topic, set())
-        places.add(place)
-        try:
-            yield place
-        finally:
-            places.discard(place)
-            if not places:
-                del self._places[topic]
-
-    async def _look(
-        self, agent: Agent, cursor: Cursor, place: _Place, topic: str, *, broadcasts: bool
-    ) -> Found:
-        """What there is now beyond the cursor and beyond what is left to others."""
+    async def look(self, seat: Seat) -> tuple[Found, Cursor]:
+        """What there is now beyond what a seat was shown and what is left to others, and its next cursor."""
+        cursor, agent = seat.cursor, seat.agent
         heard: tuple[Broadcast, ...] = ()
         position, beyond = cursor.position, False
-        if broadcasts:
+        if seat.broadcasts:
             heard, position, beyond = await self._broadcasts.since(agent, position)
         there = {_mark_of(offer): offer for offer in await self._offers(agent)}
-        now = self._clock.monotonic()
-        best = next((m for m in there if m not in cursor.shown and not place.leaves(m, now)), None)
+        now = self.clock.monotonic()
+        best = next((m for m in there if m not in cursor.shown and not seat.leaves(m, now)), None)
         shown = tuple(m for m in cursor.shown if m in there)
+        seat.left = {m: until for m, until in seat.left.items() if m in there}
         if best is not None:
             shown = (*shown, best)[-SHOWN_MAX:]
-            for other in self._places[topic] - {place}:
+            for other in self._seats[seat.topic] - {seat}:
                 other.left[best] = now + HOLD_S
         after = replace(cursor, position=position, shown=shown)
-        return Found(
+        found = Found(
             cursor=written(after),
             offer=None if best is None else there[best],
             broadcasts=heard,
             resync=beyond,
         )
+        return found, after
 
     async def _offers(self, agent: Agent, *, fetched: bool = True) -> list[Handoff]:
         """The open offers of an agent, most urgent first. ``fetched``: without those that are sent to it."""

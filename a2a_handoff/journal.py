@@ -158,20 +158,30 @@ class Journal:
                     if not await listener.wait(timeout_s=quiet_s):
                         yield None
 
+    async def page(self, after: int) -> list[tuple[Recorded, Handoff]]:
+        """The events of all handoffs that follow a position, a page of them, in the order of the log.
+
+        Each comes with its handoff as it stands by now; none at the end of the log.
+        """
+        known: dict[str, Handoff] = {}
+        found: list[tuple[Recorded, Handoff]] = []
+        for recorded in await self._store.read_log(after=after, limit=_PAGE):
+            handoff = known.get(recorded.handoff_id) or await self.recall(recorded.handoff_id)
+            known[handoff.id] = handoff
+            found.append((recorded, handoff))
+        return found
+
     async def tail(
         self, after: int, *, quiet_s: float = 3600.0
     ) -> AsyncGenerator[tuple[Recorded, Handoff] | None]:
         """Every event of every handoff after a position, then those to come, in the order of the log.
 
-        Each comes with its handoff as it stands by now. ``None``, the end and slow readers as in ``follow``.
+        Each comes as in ``page``. ``None``, the end and slow readers as in ``follow``.
         """
         with self._notifier.listen(LOG_TOPIC) as listener:
             while True:
-                batch = await self._store.read_log(after=after, limit=_PAGE)
-                known: dict[str, Handoff] = {}
-                for recorded in batch:
-                    handoff = known.get(recorded.handoff_id) or await self.recall(recorded.handoff_id)
-                    known[handoff.id] = handoff
+                batch = await self.page(after)
+                for recorded, handoff in batch:
                     yield recorded, handoff
                     after = recorded.position
                 if not batch:

@@ -380,6 +380,13 @@ class Registry:
             vitals.closed()
             self.heard_from(tenant, agent_id)
 
+    def left(self, tenant: str, agent_id: str) -> None:
+        """An agent closed its socket as one that goes: it is absent at once, unless another one is open."""
+        agent = self.get(tenant, agent_id)
+        if agent is not None:
+            self._vitals_of(tenant, agent.agent_id).left()
+            self._notifier.publish(AGENTS_TOPIC)
+
     # --- what happens to them --------------------------------------------------------------------
 
     def note_offered(self, tenant: str, agent_id: str) -> None:

@@ -171,6 +171,13 @@ class Settings(BaseModel):
         300, "How long an agent's stream may be silent before it is cut and the agent asked.", ge=1, le=_DAY_S
     )
     keepalive: float = _seconds(15, "How often a silent stream to a client gets a comment.", ge=0.05, le=60)
+    socket_ping: float = _seconds(
+        8,
+        "How often a WebSocket is asked for a sign of life. One that does not answer, or read, for as "
+        "long is closed.",
+        ge=0.05,
+        le=9.5,
+    )
     allow_private_addresses: bool | None = _setting(
         None,
         "Call agents at loopback, link-local and private addresses. "

@@ -45,6 +45,7 @@ class Vitals:
         "_failed",
         "_heard_at",
         "_last_heard_at",
+        "_left",
         "_ours",
         "_presence_s",
         "_received",
@@ -62,6 +63,7 @@ class Vitals:
         self._heard_at: float | None = None
         self._last_heard_at = 0.0
         self._channels = 0
+        self._left = False
         self._ours = 0
         self._said = 0
         self._response_s: float | None = None
@@ -76,6 +78,7 @@ class Vitals:
     def heard(self, now: float, epoch: float) -> None:
         """It called, or answered. Who called itself offline is not any more."""
         self._heard_at, self._last_heard_at = now, epoch
+        self._left = False
         if self._status is Status.OFFLINE:
             self._status = Status.ONLINE
         self._view = None
@@ -100,6 +103,11 @@ class Vitals:
     def closed(self) -> None:
         """One of its channels is closed."""
         self._channels -= 1
+        self._view = None
+
+    def left(self) -> None:
+        """It said that it goes. It is not there until it is heard from again, but for its other channels."""
+        self._left = True
         self._view = None
 
     def held(self, count: int) -> None:
@@ -157,7 +165,8 @@ class Vitals:
             return view
         judged = agent.readiness in (Readiness.OFFER, Readiness.PROBE)
         broken = judged and self._breaker.open_at(now)
-        present = not broken if judged else self.heard_within(now, self._presence_s)
+        gone = self._left and not self._channels
+        present = not broken if judged else not gone and self.heard_within(now, self._presence_s)
         ended = self._completed + self._failed
         self._view = view = AgentView(
             agent=agent,

@@ -101,6 +101,12 @@ class BoundedHttp(HttpToolsProtocol):
             self._alarm.cancel()
         super().connection_lost(exc)
 
+    def handle_websocket_upgrade(self) -> None:
+        """The connection goes over to another protocol, with bounds of its own."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        super().handle_websocket_upgrade()
+
     def on_response_complete(self) -> None:
         """The answer is on its way; the next request may come."""
         self._since = self.loop.time()

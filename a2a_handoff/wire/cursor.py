@@ -1,7 +1,7 @@
 """Cursors: where a reader is, opaque to it.
 
-Duty: from what a cursor says to the text that a caller keeps, and back: for listings as bytes, for an inbox
-and its broadcasts whole.
+Duty: from what a cursor says to the text that a caller keeps, and back: for listings as bytes, for an inbox,
+its broadcasts and the log whole.
 Rules: a cursor says for whom it was made and by which store (``epoch``); whether it still means anything
 is for its maker to judge. What cannot be read is refused at its field.
 Not here: what the cursor of a listing says (``requests``, ``native.views``).
@@ -24,13 +24,15 @@ _TEXT_MAX = 2_000
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """``owner`` is for whom it was made, ``position`` up to where broadcasts were read.
 
-    ``shown`` are offers (see ``mark``), the newest last.
+    ``shown`` are offers (see ``mark``), the newest last. ``log`` is up to where the log was told,
+    ``None`` if it never was.
     """
 
     epoch: _Count
     owner: _Count
     position: _Count = 0
     shown: tuple[_Count, ...] = ()
+    log: _Count | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -59,13 +61,13 @@ def written(cursor: Cursor) -> str:
     return seal(_encoder.encode(cursor))
 
 
-def read_cursor(text: str) -> Cursor:
-    """What ``written`` wrote. Raises ``HandoffError`` (``invalid_params``) for anything else."""
+def read_cursor(text: str, field: str = "after") -> Cursor:
+    """What ``written`` wrote. Raises ``HandoffError`` (``invalid_params``) at ``field`` for anything else."""
     try:
         return _decoder.decode(unseal(text))
     except (ValueError, msgspec.DecodeError):  # binascii.Error is a ValueError
         raise HandoffError(
             Code.INVALID_PARAMS,
             "That is no cursor that an answer gave. Start again without one.",
-            violations=(Violation("after", "is not a cursor that an answer gave"),),
+            violations=(Violation(field, "is not a cursor that an answer gave"),),
         ) from None

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import httpx
 import uvicorn
 
-from a2a_handoff.app import Application, http_protocol
+from a2a_handoff.app import Application, protocols
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
 from a2a_handoff.ports import Clock
@@ -98,18 +98,15 @@ class _Quiet(uvicorn.Server):
         self.up.set()
 
 
-async def _start(
-    app: Any, bound: socket.socket, http: Any = "httptools"
-) -> tuple[_Quiet, asyncio.Task[None]]:
+async def _start(app: Any, bound: socket.socket, **options: Any) -> tuple[_Quiet, asyncio.Task[None]]:
     config = uvicorn.Config(
         app,
-        http=http,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=1,
-        ws="none",
+        **({"http": "httptools", "ws": "none"} | options),
     )
     server = _Quiet(config)
     server.up = asyncio.Event()
@@ -267,7 +264,7 @@ def broker(folder: Path, *, port: int = 0, clock: Clock | None = None, **setting
     bound = bound_socket(port)
     url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     application = loop.run(_application(Settings(**chosen), url, clock))
-    server, task = loop.run(_start(application, bound, http_protocol(application.settings)))
+    server, task = loop.run(_start(application, bound, **protocols(application.settings)))
     with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
         try:
             yield Broker(url=url, app=application, loop=loop, http=client)

@@ -103,7 +103,6 @@ def handoff_out(
     """
     h = handoff
     attempt = h.attempt
-    said = status_message if h.state is State.COMPLETED else b""  # before that it may be the broker's word
     shown: dict[str, Any] = {}
     if requested is not None:
         stored = requested.package
@@ -152,11 +151,20 @@ def handoff_out(
         accepted_at=_when(h.acked_at),
         ended_at=_when(h.ended_at),
         context_score=h.context_score,
-        result=None if h.state in _WITHOUT_RESULT else _result(said, artifacts),
+        result=result_out(h, status_message, artifacts),
         artifacts=[Raw(artifact) for artifact in artifacts],
         status_message=Raw(status_message) if status_message else None,
         **shown,
     )
+
+
+def result_out(handoff: Handoff, status_message: bytes, artifacts: Sequence[bytes]) -> Raw | None:
+    """The text or the data of what came of a handoff so far; ``None`` if there is nothing to show."""
+    if handoff.state in _WITHOUT_RESULT:
+        return None
+    # Before the end, what was said last may be the broker's word.
+    said = status_message if handoff.state is State.COMPLETED else b""
+    return _result(said, artifacts)
 
 
 def offer_out(shown: out.HandoffOut, handoff: Handoff, news: out.NewsOut) -> out.OfferOut:

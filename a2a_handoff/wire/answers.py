@@ -55,12 +55,30 @@ class _Said(msgspec.Struct, rename="camel"):
     metadata: Raw = Raw(b"")
 
 
+class _Part(msgspec.Struct, rename="camel"):
+    """The types of a part (A2A 1.0 section 4.1.6). Nobody could write what has others anew."""
+
+    text: str | None = None
+    raw: str | None = None
+    url: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    metadata: dict[str, Raw] | None = None
+
+
 class _Named(msgspec.Struct, rename="camel"):
-    """What the broker needs to know of a message or an artifact; the rest passes through."""
+    """A message or an artifact: what the broker needs to know of it, and the types of the rest."""
 
     artifact_id: str | None = None
+    message_id: str | None = None
     task_id: str | None = None
     context_id: str | None = None
+    role: str | None = None
+    name: str | None = None
+    description: str | None = None
+    parts: list[_Part] | None = None
+    extensions: list[str] | None = None
+    reference_task_ids: list[str] | None = None
     metadata: Raw = Raw(b"")
 
 
@@ -174,7 +192,7 @@ def _update(said: _Said, dialect: _Dialect, outputs: tuple[Output, ...], *, snap
     status = said.status or _Status()
     raw = _given(status.message)
     message = dialect.message(raw) if raw else b""
-    metadata = _metadata(_named.decode(message).metadata if message else _NOTHING, said.metadata)
+    metadata = _metadata(_read(message).metadata if message else _NOTHING, said.metadata)
     return Update(
         remote_task_id=said.task_id or said.id or "",
         remote_context_id=said.context_id or said.session_id or "",
@@ -189,7 +207,7 @@ def _update(said: _Said, dialect: _Dialect, outputs: tuple[Output, ...], *, snap
 
 def _reply(raw: bytes, dialect: _Dialect) -> Update:
     message = dialect.message(raw)
-    named = _named.decode(message)
+    named = _read(message)
     metadata = _metadata(named.metadata)
     return Update(
         remote_task_id=named.task_id or "",
@@ -202,10 +220,18 @@ def _reply(raw: bytes, dialect: _Dialect) -> Update:
 
 
 def _output(artifact: bytes, *, append: bool, last: bool) -> Output:
-    artifact_id = _named.decode(artifact).artifact_id
+    artifact_id = _read(artifact).artifact_id
     if not artifact_id:
         raise _invalid("an artifact has no id")
     return Output(kind=OutputKind.ARTIFACT, body=artifact, append=append, last=last, artifact_id=artifact_id)
+
+
+def _read(body: bytes) -> _Named:
+    """A message or an artifact. Raises ``AgentError`` or ``msgspec.DecodeError`` on a wrong type."""
+    named = _named.decode(body)
+    if _given(named.metadata)[:1] not in (b"", b"{"):
+        raise _invalid("metadata is no object")
+    return named
 
 
 def _metadata(*places: Raw) -> bytes:

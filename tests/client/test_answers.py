@@ -205,7 +205,9 @@ def test_metadata_that_speaks_our_extension_comes_before_other_metadata() -> Non
     assert metadata(other, ours) == ours
     assert metadata(ours, {EXTENSION_URI: {}}) == ours
     assert metadata(None, other) == other
-    assert metadata("text", None) is None
+    assert metadata(None, "text") is None
+    with pytest.raises(AgentError):
+        metadata("text", None)
 
 
 def test_a_traceparent_is_believed_only_if_it_is_one() -> None:

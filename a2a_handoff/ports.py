@@ -92,17 +92,59 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     orphaned: bool = False
 
 
+class WebhookState(StrEnum):
+    """How a webhook stands."""
+
+    ACTIVE = "active"
+    DONE = "done"
+    """It was told the last event of its task."""
+    GIVEN_UP = "given_up"
+    """It refused for good, or did not take a notification for too long. It is told nothing more."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a client wants to be told of a task (A2A 1.0 section 4.3), and how far it was told.
+
+    ``id`` is the client's name for it, ``edition`` ours: a webhook that is set again has another one.
+    ``task_id`` is the task's name that the client knows. ``told``: up to which version of which handoff
+    of the chain. ``delivered`` counts notifications that were taken, ``failures`` the tries in a row that
+    were not, since ``failing_since``. ``status`` is that of the last answer, 0 without one; ``error`` is
+    safe to show. Times are epoch seconds, 0 for never. ``token`` and ``credentials`` are secrets.
+    """
+
+    handoff_id: str
+    id: str
+    edition: str
+    task_id: str
+    generation: Generation
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+    created_at: float = 0.0
+    state: WebhookState = WebhookState.ACTIVE
+    told: dict[str, int] = {}
+    delivered: int = 0
+    failures: int = 0
+    failing_since: float = 0.0
+    last_at: float = 0.0
+    status: int = 0
+    error: str = ""
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One transaction. Either all of it is durable when ``Store.commit`` returns, or none.
 
     ``settled`` are work items that are done: they are deleted. New work of the writes that is due
     now is claimed by this replica in the same transaction and comes back in ``Committed.claimed``.
     ``alias`` is a client-made task id; it is its maker's own: (tenant, ``alias_owner``, alias).
+    ``webhooks`` take the place of those with the same handoff and id.
     """
 
     writes: tuple[HandoffWrite, ...]
     now: float
     settled: tuple[WorkKey, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
     request_key: RequestKey | None = None
     alias: str = ""
     alias_owner: str = ""
@@ -315,6 +357,18 @@ class Store(Protocol):
         self, tenant: str, workspace: str, *, after: int = 0, now: float, limit: int = 100
     ) -> BroadcastPage:
         """What a workspace was told after position ``after`` and has not expired ``now``."""
+        ...
+
+    async def list_webhooks(self, handoff_id: str) -> list[Webhook]:
+        """The webhooks of a handoff, by id."""
+        ...
+
+    async def save_webhook(self, webhook: Webhook) -> bool:
+        """Keep how far a webhook was told. False if this edition of it is not there any more."""
+        ...
+
+    async def delete_webhook(self, handoff_id: str, webhook_id: str) -> bool:
+        """Remove a webhook and its work. False if there was none."""
         ...
 
     async def get_mark(self, name: str) -> int | None:
@@ -538,6 +592,31 @@ class CardFetcher(Protocol):
         ...
 
 
+class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a webhook answered; ``retry_after_s`` is its own word on when to come again."""
+
+    status: int
+    retry_after_s: float | None = None
+
+
+class HookClient(Protocol):
+    """Calls webhooks."""
+
+    async def post(
+        self, url: str, headers: tuple[tuple[str, str], ...], body: bytes, *, timeout_s: float
+    ) -> HookAnswer:
+        """Send one notification. Redirects are not followed, the answer's body is not read.
+
+        Raises ``AgentError`` if no answer came within ``timeout_s`` seconds, or the address may not be
+        called.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
 class UrlPolicy(Protocol):
     """Which addresses the broker may call."""
 
@@ -616,6 +695,8 @@ __all__ = [
     "HandoffPage",
     "HandoffQuery",
     "HandoffWrite",
+    "HookAnswer",
+    "HookClient",
     "Listener",
     "Notifier",
     "Principal",
@@ -630,6 +711,8 @@ __all__ = [
     "Update",
     "UrlPolicy",
     "VersionConflict",
+    "Webhook",
+    "WebhookState",
     "Work",
     "WorkKey",
 ]

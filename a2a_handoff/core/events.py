@@ -695,7 +695,10 @@ Event = (
 
 
 class WorkKind(StrEnum):
-    """What the dispatcher can do for a handoff; at most one of a kind and attempt is pending."""
+    """What the dispatcher can do for a handoff; at most one of a kind and attempt is pending.
+
+    ``WEBHOOK`` is to tell a webhook what becomes of a task, up to its last event: it outlives the handoff.
+    """
 
     PROBE = "probe"
     DELIVER = "deliver"
@@ -710,6 +713,7 @@ class WorkKind(StrEnum):
     CANCEL_CHILD = "cancel_child"
     LEASE = "lease"
     DEADLINE = "deadline"
+    WEBHOOK = "webhook"
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -722,7 +726,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """Pending work of these kinds is void. An empty set means every kind."""
+    """Pending work of these kinds is void. An empty set means every kind but ``WEBHOOK``."""
 
     kinds: frozenset[WorkKind] = frozenset()
 

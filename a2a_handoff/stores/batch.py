@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from a2a_handoff.core.events import Drop, Schedule
+from a2a_handoff.core.events import Drop, Schedule, WorkKind
 from a2a_handoff.ports import (
     ChainTaken,
     Commit,
@@ -24,7 +24,7 @@ from a2a_handoff.ports import (
     Work,
     WorkKey,
 )
-from a2a_handoff.stores.codec import encode_event, encode_handoff
+from a2a_handoff.stores.codec import encode_event, encode_handoff, encode_webhook
 
 #: (tenant, sender, key), or (tenant, owner, alias)
 OwnKey = tuple[str, str, str]
@@ -39,6 +39,10 @@ HandoffRow = tuple[str, str, str, str, str, float, float, int, str, int, str, st
 ChainRow = tuple[str, str, str, str, float]
 #: (handoff_id, kind, attempt, ref, due_at, wake_at, owner, claims, orphaned)
 WorkRow = tuple[str, str, int, str, float, float, str, int, int]
+#: (handoff_id, id, edition, body)
+WebhookRow = tuple[str, str, str, bytes]
+
+_WEBHOOK = WorkKind.WEBHOOK.value
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ class Prepared(msgspec.Struct, frozen=True):
     commit: Commit
     bodies: tuple[tuple[tuple[str, bytes], ...], ...]
     rows: tuple[HandoffRow, ...]
+    webhooks: tuple[WebhookRow, ...]
     size: int
 
 
@@ -66,8 +71,9 @@ def prepare(commit: Commit) -> Prepared:
             )
     bodies = tuple(tuple(map(encode_event, write.events)) for write in commit.writes)
     rows = tuple(map(_handoff_row, commit.writes))
+    webhooks = tuple((one.handoff_id, one.id, one.edition, encode_webhook(one)) for one in commit.webhooks)
     size = sum(len(body) for write in bodies for _, body in write) + sum(len(row[-1]) for row in rows)
-    return Prepared(commit, bodies, rows, size)
+    return Prepared(commit, bodies, rows, webhooks, size)
 
 
 def _handoff_row(write: HandoffWrite) -> HandoffRow:
@@ -106,8 +112,9 @@ class Known:
 class Batch:
     """The rows of one transaction, in the making.
 
-    Work is written in the order: ``void_*`` are deleted, then ``work`` is put in, replacing what is
-    there. ``owner`` holds what is due at once until ``lease_s`` after the commit.
+    Work is written in the order: ``void_*`` are deleted (that of webhooks by its key only), then ``work``
+    is put in, replacing what is there. ``owner`` holds what is due at once until ``lease_s`` after the
+    commit.
     """
 
     def __init__(self, known: Known, *, position: int, owner: str, lease_s: float) -> None:
@@ -118,6 +125,7 @@ class Batch:
         self.chains: list[ChainRow] = []
         self.requests: list[tuple[str, str, str, str, str]] = []
         self.aliases: list[tuple[str, str, str, str]] = []
+        self.webhooks: list[WebhookRow] = []
         self.void_handoffs: set[str] = set()
         self.void_kinds: set[tuple[str, str]] = set()
         self.void_keys: set[WorkId] = set()
@@ -152,6 +160,7 @@ class Batch:
         if alias is not None:
             known.aliases[alias[:3]] = alias[3]
             self.aliases.append(alias)
+        self.webhooks += prepared.webhooks
         for settled in commit.settled:
             self._settle(settled)
         recorded: list[Recorded] = []
@@ -252,7 +261,8 @@ class Batch:
                     if stored:
                         self.void_kinds.update((handoff_id, name) for name in names)
                 case Drop():
-                    pending.clear()
+                    for key in [key for key in pending if key[0] != _WEBHOOK]:
+                        del pending[key]
                     if stored:
                         self.void_handoffs.add(handoff_id)
 

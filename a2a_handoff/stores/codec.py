@@ -1,6 +1,6 @@
 """Core values to bytes and back, the same for every store.
 
-Duty: MessagePack of events, handoffs and agents. The type of an event stands beside its body, in a
+Duty: MessagePack of events, handoffs, agents and webhooks. The type of an event stands beside its body, in a
 column of its own.
 Rules: fields are written by name, so that a field may be added with a default and old logs still read.
 A field or an event that was once written is never renamed.
@@ -16,7 +16,7 @@ import msgspec
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.events import Event
 from a2a_handoff.core.handoff import Handoff
-from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.ports import StoreUnavailable, Webhook
 
 _T = TypeVar("_T")
 
@@ -26,6 +26,7 @@ _events: dict[str, msgspec.msgpack.Decoder[Any]] = {
 }
 _handoff = msgspec.msgpack.Decoder(Handoff)
 _agent = msgspec.msgpack.Decoder(Agent)
+_webhook = msgspec.msgpack.Decoder(Webhook)
 
 
 def encode_event(event: Event) -> tuple[str, bytes]:
@@ -59,6 +60,16 @@ def encode_agent(agent: Agent) -> bytes:
 def decode_agent(body: bytes) -> Agent:
     """Read a registration back. Raises ``StoreUnavailable`` if it is damaged."""
     return _read(_agent, body, "Agent")
+
+
+def encode_webhook(webhook: Webhook) -> bytes:
+    """A webhook. Raises ``UnicodeEncodeError`` on half a surrogate pair."""
+    return _encoder.encode(webhook)
+
+
+def decode_webhook(body: bytes) -> Webhook:
+    """Read a webhook back. Raises ``StoreUnavailable`` if it is damaged."""
+    return _read(_webhook, body, "Webhook")
 
 
 def _read(decoder: msgspec.msgpack.Decoder[_T], body: bytes, kind: str) -> _T:

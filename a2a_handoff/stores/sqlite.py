@@ -29,10 +29,11 @@ from a2a_handoff.ports import (
     Recorded,
     RequestKey,
     StoreUnavailable,
+    Webhook,
     Work,
     WorkKey,
 )
-from a2a_handoff.stores import sqlite_broadcasts, sqlite_work
+from a2a_handoff.stores import sqlite_broadcasts, sqlite_webhooks, sqlite_work
 from a2a_handoff.stores.batch import prepare
 from a2a_handoff.stores.codec import (
     decode_agent,
@@ -181,6 +182,16 @@ class SqliteStore:
         """Store a broadcast; what has expired, and all but the newest ``keep`` of its tenant, goes."""
         return await self._write(lambda connection: sqlite_broadcasts.put(connection, broadcast, keep))
 
+    async def save_webhook(self, webhook: Webhook) -> bool:
+        """Keep how far a webhook was told. False if this edition of it is not there any more."""
+        return await self._write(lambda connection: sqlite_webhooks.save(connection, webhook))
+
+    async def delete_webhook(self, handoff_id: str, webhook_id: str) -> bool:
+        """Remove a webhook and its work. False if there was none."""
+        return await self._write(
+            lambda connection: sqlite_webhooks.delete(connection, handoff_id, webhook_id)
+        )
+
     def _running(self) -> Writer:
         if self._writer is None:
             raise StoreUnavailable(f"The store {self._file.path} is not open.")
@@ -326,6 +337,10 @@ class SqliteStore:
                 connection, tenant, workspace, after=after, now=now, limit=limit
             )
         )
+
+    async def list_webhooks(self, handoff_id: str) -> list[Webhook]:
+        """The webhooks of a handoff, by id."""
+        return await self._read(lambda connection: sqlite_webhooks.listed(connection, handoff_id))
 
     async def get_mark(self, name: str) -> int | None:
         """A named position in the log."""

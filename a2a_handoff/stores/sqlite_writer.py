@@ -74,7 +74,7 @@ _FIND_REQUESTS = (
 _FIND_ALIASES = (
     "SELECT tenant, owner, alias, handoff_id FROM aliases WHERE (tenant, owner, alias) IN (SELECT * FROM ("
 )
-_VOID_HANDOFFS = "DELETE FROM work WHERE handoff_id IN (SELECT * FROM ("
+_VOID_HANDOFFS = "DELETE FROM work WHERE kind <> 'webhook' AND handoff_id IN (SELECT * FROM ("
 _VOID_KINDS = "DELETE FROM work WHERE (handoff_id, kind) IN (SELECT * FROM ("
 _VOID_KEYS = "DELETE FROM work WHERE (handoff_id, kind, attempt, ref) IN (SELECT * FROM ("
 _CLOSE = "))"
@@ -91,6 +91,7 @@ _OR_UPDATE_HANDOFF = (
 _PUT_CHAINS = "INSERT INTO chains (correlation_id, tenant, trace_id, first_handoff_id, started_at)"
 _PUT_REQUESTS = "INSERT INTO request_keys (tenant, sender, key, digest, handoff_id)"
 _PUT_ALIASES = "INSERT INTO aliases (tenant, owner, alias, handoff_id)"
+_PUT_WEBHOOKS = "REPLACE INTO webhooks (handoff_id, id, edition, body)"
 _PUT_WORK = "REPLACE INTO work (handoff_id, kind, attempt, ref, due_at, wake_at, owner, claims, orphaned)"
 
 Statement = Callable[[sqlite3.Connection], object]
@@ -272,6 +273,7 @@ class Writer:
         self._rows(_PUT_CHAINS, batch.chains)
         self._rows(_PUT_REQUESTS, batch.requests)
         self._rows(_PUT_ALIASES, batch.aliases)
+        self._rows(_PUT_WEBHOOKS, batch.webhooks)
         self._rows(_VOID_HANDOFFS, [(one,) for one in voids], _CLOSE)
         self._rows(_VOID_KINDS, [one for one in batch.void_kinds if one[0] not in voids], _CLOSE)
         self._rows(_VOID_KEYS, [one for one in batch.void_keys if one[0] not in voids], _CLOSE)

@@ -1,4 +1,4 @@
-"""Events, handoffs and agents survive the way to bytes and back."""
+"""Events, handoffs, agents and webhooks survive the way to bytes and back."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.events import Event
 from a2a_handoff.core.handoff import Handoff
-from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.ports import StoreUnavailable, Webhook
 from a2a_handoff.stores.codec import (
     decode_agent,
     decode_event,
     decode_handoff,
+    decode_webhook,
     encode_agent,
     encode_event,
     encode_handoff,
+    encode_webhook,
 )
 from tests.support.builders import make_handoff, offered_event
 
@@ -48,6 +50,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         if args[-1] is Ellipsis:
             return st.lists(values_of(args[0]), max_size=2).map(tuple)
         return st.tuples(*[values_of(arg) for arg in args])
+    if origin is dict:
+        return st.dictionaries(values_of(args[0]), values_of(args[1]), max_size=2)
     if origin is frozenset:
         return st.frozensets(values_of(args[0]), max_size=2)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -77,6 +81,12 @@ def test_every_handoff_comes_back_equal(handoff: Handoff) -> None:
 @given(values_of(Agent))
 def test_every_agent_comes_back_equal(agent: Agent) -> None:
     assert decode_agent(encode_agent(agent)) == agent
+
+
+@settings(max_examples=30, deadline=None)
+@given(values_of(Webhook))
+def test_every_webhook_comes_back_equal(webhook: Webhook) -> None:
+    assert decode_webhook(encode_webhook(webhook)) == webhook
 
 
 def test_an_event_of_a_newer_version_is_refused_with_its_name() -> None:

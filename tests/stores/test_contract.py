@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
+from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.events import Drop, Schedule, State, WorkKind
 from a2a_handoff.core.tracing import trace_id_of
@@ -26,6 +27,8 @@ from a2a_handoff.ports import (
     Store,
     StoreUnavailable,
     VersionConflict,
+    Webhook,
+    WebhookState,
     Work,
     WorkKey,
 )
@@ -927,6 +930,96 @@ def test_marks_are_set_and_moved_by_name(disk: Disk) -> None:
     disk.run(body)
 
 
+# --- webhooks ------------------------------------------------------------------------------------
+
+
+def webhook(webhook_id: str = "w-1", *, handoff_id: str = "h-1", edition: str = "", **fields: Any) -> Webhook:
+    values = {
+        "task_id": handoff_id,
+        "generation": Generation.V1_0,
+        "url": f"https://hooks.test/{webhook_id}",
+        "token": "t",
+        "created_at": NOW,
+    }
+    return Webhook(handoff_id=handoff_id, id=webhook_id, edition=edition or webhook_id, **(values | fields))
+
+
+def notify(edition: str = "w-1", *, due_at: float = NOW) -> Schedule:
+    return Schedule(kind=WorkKind.WEBHOOK, due_at=due_at, ref=edition)
+
+
+def test_a_webhook_and_its_work_come_with_the_commit_that_they_are_in(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        write = first_write("h-1", actions=(notify(),))
+        committed = await store.commit(commit_of(write, webhooks=(webhook(),)))
+        assert [work.key for work in committed.claimed] == [key_of(notify())]
+        assert await store.list_webhooks("h-1") == [webhook()]
+        with pytest.raises(VersionConflict):
+            await store.commit(commit_of(write, webhooks=(webhook("w-2"),)))
+
+    async def again(store: Store) -> None:
+        assert await store.list_webhooks("h-1") == [webhook()]
+        assert await store.list_webhooks("h-2") == []
+
+    disk.run(body, again)
+
+
+def test_webhooks_are_listed_by_id_and_set_again_in_their_place(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        write = first_write("h-1")
+        await store.commit(commit_of(write, webhooks=(webhook("w-2"), webhook("w-1"))))
+        anew = webhook("w-2", edition="other", url="https://hooks.test/new")
+        await store.commit(commit_of(next_write(write.handoff, offered_event()), webhooks=(anew,)))
+        assert await store.list_webhooks("h-1") == [webhook("w-1"), anew]
+
+    disk.run(body)
+
+
+def test_what_a_webhook_was_told_is_kept_for_that_edition_only(disk: Disk) -> None:
+    told = webhook(
+        told={"h-1": 3, "h-2": 1}, delivered=3, failures=1, failing_since=NOW, last_at=NOW, status=503,
+        error="HTTP 503", state=WebhookState.GIVEN_UP,
+    )  # fmt: skip
+
+    async def body(store: Store) -> None:
+        assert await store.save_webhook(told) is False
+        await store.commit(commit_of(first_write("h-1"), webhooks=(webhook(),)))
+        assert await store.save_webhook(told) is True
+        assert await store.save_webhook(replace(told, edition="older", delivered=9)) is False
+
+    async def again(store: Store) -> None:
+        assert await store.list_webhooks("h-1") == [told]
+
+    disk.run(body, again)
+
+
+def test_a_webhook_goes_with_its_work_and_no_other(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        write = first_write("h-1", actions=(notify(), notify("w-2"), DEADLINE))
+        await store.commit(commit_of(write, webhooks=(webhook(), webhook("w-2"))))
+        assert await store.delete_webhook("h-1", "w-1") is True
+        assert await store.delete_webhook("h-1", "w-1") is False
+        assert await store.list_webhooks("h-1") == [webhook("w-2")]
+        works = await store.claim_work(now=NOW + 9999, limit=10)
+        assert {work.key for work in works} == {key_of(notify("w-2")), key_of(DEADLINE)}
+
+    disk.run(body)
+
+
+def test_the_work_of_a_webhook_outlives_its_handoff(disk: Disk) -> None:
+    async def body(store: Store) -> None:
+        later = notify("w-2", due_at=NOW + 60)
+        write = first_write("h-1", actions=(later, DEADLINE))
+        await store.commit(commit_of(write, webhooks=(webhook(),)))
+        actions = (notify(), DELIVER, Drop())
+        committed = await store.commit(commit_of(next_write(write.handoff, offered_event(), actions=actions)))
+        assert [work.key for work in committed.claimed] == [key_of(notify())]
+        works = await store.claim_work(now=NOW + 60, limit=10)
+        assert {work.key for work in works} == {key_of(notify()), key_of(later)}
+
+    disk.run(body)
+
+
 # --- broadcasts ----------------------------------------------------------------------------------
 
 
@@ -1036,6 +1129,9 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "delete_agent": lambda store: store.delete_agent("default", "billing"),
     "add_broadcast": lambda store: store.add_broadcast(broadcast("b-1"), keep=10),
     "read_broadcasts": lambda store: store.read_broadcasts("default", "default", now=NOW),
+    "list_webhooks": lambda store: store.list_webhooks("h-1"),
+    "save_webhook": lambda store: store.save_webhook(webhook()),
+    "delete_webhook": lambda store: store.delete_webhook("h-1", "w-1"),
     "get_mark": lambda store: store.get_mark("spans"),
     "set_mark": lambda store: store.set_mark("spans", 1),
 }

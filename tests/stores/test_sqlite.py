@@ -30,7 +30,7 @@ from a2a_handoff.ports import (
     VersionConflict,
     WorkKey,
 )
-from a2a_handoff.stores import SqliteStore, open_store, sqlite_work, sqlite_writer
+from a2a_handoff.stores import SqliteStore, open_store, sqlite_webhooks, sqlite_work, sqlite_writer
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.stores.sqlite_listing import page_statement, total_statement, values
 from a2a_handoff.stores.sqlite_writer import Writer
@@ -589,6 +589,20 @@ def test_work_is_claimed_renewed_and_released_by_index(schema: sqlite3.Connectio
         assert scans(steps) == [], steps
     # The first free item in the index: a walk that ends at once.
     assert plan(schema, sqlite_work._NEXT_DUE, ()) == ["SCAN work USING COVERING INDEX work_by_wake"]
+    schema.close()
+
+
+def test_webhooks_are_found_by_their_handoff_and_go_with_it(schema: sqlite3.Connection) -> None:
+    for statement in (sqlite_webhooks._LIST, sqlite_webhooks._SAVE, sqlite_webhooks._DELETE):
+        steps = plan(schema, statement, ["x"] * statement.count("?"))
+        assert any("SEARCH webhooks USING INDEX" in step for step in steps), steps
+    columns = {row[1]: 0 for row in schema.execute("PRAGMA table_info(handoffs)")}
+    for number, handoff_id in enumerate(("h-1", "h-2")):
+        row = columns | {"number": number, "id": handoff_id, "snapshot": b""}
+        schema.execute(f"INSERT INTO handoffs VALUES ({', '.join('?' * len(row))})", [*row.values()])
+        schema.execute("INSERT INTO webhooks VALUES (?, 'w-1', 'e-1', x'80')", (handoff_id,))
+    schema.execute("DELETE FROM handoffs WHERE id = 'h-1'")
+    assert schema.execute("SELECT handoff_id FROM webhooks").fetchall() == [("h-2",)]
     schema.close()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from a2a_handoff.core.agents import Agent
-from a2a_handoff.core.events import Drop, Schedule, State
+from a2a_handoff.core.events import Drop, Schedule, State, WorkKind
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import (
     Broadcast,
@@ -28,6 +28,7 @@ from a2a_handoff.ports import (
     RequestKey,
     StoreUnavailable,
     VersionConflict,
+    Webhook,
     Work,
     WorkKey,
 )
@@ -60,6 +61,7 @@ class MemoryData:
     work: dict[WorkKey, Item] = field(default_factory=dict)
     agents: dict[tuple[str, str], Agent] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
+    webhooks: dict[tuple[str, str], Webhook] = field(default_factory=dict)
     broadcasts: list[Broadcast] = field(default_factory=list)
     broadcast_end: int = 0
 
@@ -103,6 +105,8 @@ class MemoryStore:
             data.requests[key.tenant, key.sender, key.key] = key
         if alias is not None:
             data.aliases[alias[0]] = alias[1]
+        for webhook in commit.webhooks:
+            data.webhooks[webhook.handoff_id, webhook.id] = webhook
         for settled in commit.settled:
             data.work.pop(settled, None)
         recorded: list[Recorded] = []
@@ -134,7 +138,7 @@ class MemoryStore:
                         scheduled[key] = None
                     case Drop(kinds=kinds):
                         for key in [key for key in data.work if key.handoff_id == handoff.id]:
-                            if not kinds or key.kind in kinds:
+                            if key.kind in kinds or (not kinds and key.kind is not WorkKind.WEBHOOK):
                                 del data.work[key]
         claimed = [
             self._claim(key, data.work[key], commit.now)
@@ -229,6 +233,22 @@ class MemoryStore:
         data.broadcasts = [b for b in (*alive, stored) if b.tenant != stored.tenant or b in same[-keep:]]
         return stored
 
+    async def save_webhook(self, webhook: Webhook) -> bool:
+        data = await self._turn()
+        known = data.webhooks.get((webhook.handoff_id, webhook.id))
+        if known is None or known.edition != webhook.edition:
+            return False
+        data.webhooks[webhook.handoff_id, webhook.id] = webhook
+        return True
+
+    async def delete_webhook(self, handoff_id: str, webhook_id: str) -> bool:
+        data = await self._turn()
+        gone = data.webhooks.pop((handoff_id, webhook_id), None)
+        if gone is not None:
+            key = WorkKey(handoff_id=handoff_id, kind=WorkKind.WEBHOOK, ref=gone.edition)
+            data.work.pop(key, None)
+        return gone is not None
+
     # --- reading ---------------------------------------------------------------------------------
 
     async def load_handoff(self, handoff_id: str) -> Handoff | None:
@@ -319,6 +339,11 @@ class MemoryStore:
             if (b.tenant, b.workspace) == (tenant, workspace) and b.position > after and b.expires_at > now
         ]
         return BroadcastPage(broadcasts=tuple(found[:limit]), end=data.broadcast_end)
+
+    async def list_webhooks(self, handoff_id: str) -> list[Webhook]:
+        data = await self._turn()
+        found = [webhook for key, webhook in data.webhooks.items() if key[0] == handoff_id]
+        return sorted(found, key=lambda webhook: webhook.id)
 
     async def get_mark(self, name: str) -> int | None:
         return (await self._turn()).marks.get(name)

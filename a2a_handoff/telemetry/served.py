@@ -36,8 +36,8 @@ LEFT = "client_disconnect"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-#: What agents say every few seconds.
-_ROUTINE = frozenset({"/api/agents/{agent_id}/heartbeat"})
+#: What agents say every few seconds, and what carries it.
+_ROUTINE = frozenset({"/api/agents/{agent_id}/heartbeat", "/mcp"})
 _NO_CONTENT = 204
 _BAD_REQUEST = 400
 _SERVER_ERROR = 500

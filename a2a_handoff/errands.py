@@ -34,7 +34,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import Registry
-from a2a_handoff.wire.delivery import rescind_delivery
+from a2a_handoff.wire.delivery import rescind_delivery, traceparent_of
 
 _LOG = logging.getLogger("a2a_handoff.dispatcher")
 
@@ -411,7 +411,9 @@ class Errands:
             with contextlib.suppress(AgentError, TimeoutError):
                 async with asyncio.timeout(h.policy.ack_wait_s):
                     if attempt.remote.task_id:
-                        await self._client.cancel(agent, attempt.remote.task_id)
+                        await self._client.cancel(
+                            agent, attempt.remote.task_id, traceparent=traceparent_of(h, attempt)
+                        )
                     elif attempt.readiness is Readiness.OFFER:
                         message = rescind_delivery(h, attempt, message_id=self._clock.new_id())
                         async with contextlib.aclosing(
@@ -435,7 +437,8 @@ class Errands:
             return
         try:
             async with asyncio.timeout(h.policy.cancel_wait_s):
-                update = await self._client.cancel(agent, attempt.remote.task_id)
+                traceparent = traceparent_of(h, attempt)
+                update = await self._client.cancel(agent, attempt.remote.task_id, traceparent=traceparent)
         except (AgentError, TimeoutError) as error:
             _LOG.info("cancel was not confirmed: %s", error, extra={"handoff_id": h.id})
             await self._settle(work.key)

@@ -268,7 +268,8 @@ class Printer:
             return
         by = ""
         if handoff.state == "completed":
-            by = f"by {handoff.assigned_to}  " if handoff.assigned_to else ""
+            done_by = self._leaf(broker, handoff).assigned_to
+            by = f"by {done_by}  " if done_by else ""
         elif not self._told_why:
             for each in handoff.attempts:
                 if each.outcome:
@@ -279,6 +280,15 @@ class Printer:
         self._notes.print(Text.assemble(show.state_text(handoff.state), show.clean(ids)))
         if handoff.state in ("input_required", "auth_required"):
             self.note("it waits for an answer: send a message with this id as its taskId")
+
+    def _leaf(self, broker: Broker, handoff: HandoffOut) -> HandoffOut:
+        """The handoff that carried the task in the end; as far down as the broker tells."""
+        try:
+            while handoff.leaf_id:
+                handoff = broker.read(HandoffOut, broker.get(f"/api/handoffs/{handoff.leaf_id}"))
+        except Failed:
+            pass
+        return handoff
 
     def _task(self, task: _Task) -> None:
         if not self.task_id:

@@ -41,11 +41,17 @@ def event(name: str, message: str, target: str) -> dict[str, Any]:
     return {"data": {"type": "system_event", "event": name, "message": message, "target_agent": target}}
 
 
-def ended(stub: Stub, state: str, **more: Any) -> None:
+def ended(stub: Stub, state: str, handoff_id: str = "h1", **more: Any) -> None:
     shape = HandoffOut(
-        handoff_id="h1", correlation_id="c", trace_id=TRACE, state=state, status="x", owner="nobody", **more
+        handoff_id=handoff_id,
+        correlation_id="c",
+        trace_id=TRACE,
+        state=state,
+        status="x",
+        owner="nobody",
+        **more,
     )
-    stub.json("GET", "/api/handoffs/h1", json.loads(shape.model_dump_json()))
+    stub.json("GET", f"/api/handoffs/{handoff_id}", json.loads(shape.model_dump_json()))
 
 
 # --- what goes out -------------------------------------------------------------------------------
@@ -226,6 +232,14 @@ def test_output_goes_to_standard_output_and_notes_to_standard_error(stub: Stub, 
         "· working",
         f"completed  by billing_agent  handoff h1  trace {TRACE}",
     ]
+
+
+def test_who_did_it_is_the_last_of_its_chain(stub: Stub, run: Run) -> None:
+    stub.stream(task("SUBMITTED"), status("COMPLETED", {"text": "Done."}))
+    ended(stub, "completed", assigned_to="triage", leaf_id="h2")
+    ended(stub, "completed", "h2", assigned_to="editor")
+    _, _, err = run("send", "T", "--url", stub.url)
+    assert err.splitlines()[-1] == f"completed  by editor  handoff h1  trace {TRACE}"
 
 
 def test_a_returned_task_lists_every_attempt_and_ends_with_1(stub: Stub, run: Run) -> None:

@@ -126,8 +126,11 @@ def test_a_cancel_goes_to_the_agent_that_has_the_task_now(surface: Surface, staf
     leaf.next().answer({"task": leaf.task("WORKING")})
     surface.broker.until(task.handoff_id, "handed_off")
     with canceling(surface, task) as canceled:
-        leaf.next("CancelTask").answer(leaf.task("CANCELED", task_id="r-1"))
+        turn = leaf.next("CancelTask")
+        turn.answer(leaf.task("CANCELED", task_id="r-1"))
     assert canceled.result().state == "canceled"
+    trace_id = surface.broker.handoff(task.handoff_id)["trace_id"]
+    assert turn.call.headers["traceparent"].split("-")[1] == trace_id
     chain = surface.broker.http.get(
         f"/api/chains/{surface.broker.handoff(task.handoff_id)['correlation_id']}"
     )

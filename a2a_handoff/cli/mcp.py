@@ -44,7 +44,8 @@ def serve(url: str, caller: Caller, *, anew: bool) -> int:
     try:
         from a2a_handoff.transports.mcp import server  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise Failed(f"mcp: the package {error.name!r} is missing: {INSTALL}", code=FAILED) from None
+        missing = str(error.name).partition(".")[0]
+        raise Failed(f"mcp: the package {missing!r} is missing: {INSTALL}", code=FAILED) from None
     direct = is_direct(url)
     return asyncio.run(_serve(url.rstrip("/"), caller, server.make_server, direct=direct, anew=anew))
 

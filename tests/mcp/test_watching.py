@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.mcp.conftest import Door, ask, good, refused
 from tests.support.running import Broker
 from tests.support.served import served
+from tests.support.wire import eventually
 
 NOW: dict[str, Any] = {"timeout": 0}
 
@@ -293,7 +295,5 @@ async def nobody_waits(b: Broker) -> None:
     await _until(b, lambda number: number == 0)
 
 
-async def _until(b: Broker, fits: Any) -> None:
-    async with asyncio.timeout(10):
-        while not fits(sum(map(len, b.app.inbox._seats.values()))):
-            await asyncio.sleep(0.01)
+async def _until(b: Broker, fits: Callable[[int], bool]) -> None:
+    await asyncio.to_thread(eventually, lambda: fits(sum(map(len, b.app.inbox._seats.values()))))

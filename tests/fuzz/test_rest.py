@@ -75,8 +75,9 @@ def check(
 ) -> httpx.Response:
     """Send it; a refusal is problem details and has changed nothing."""
     before = watched.state()
-    stated = {} if body is None else {"Content-Type": b"application/json"}
-    answer = watched.http.request(method, path, content=body, headers=httpx.Headers(stated | headers))
+    stated: dict[str, bytes] = {} if body is None else {"Content-Type": b"application/json"}
+    raw = [(name.encode(), value) for name, value in (stated | headers).items()]
+    answer = watched.http.request(method, path, content=body, headers=raw)
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
         problem = json_of(answer)

@@ -26,8 +26,10 @@ _LATER = ("jsonrpc-1.0", "jsonrpc-0.3", "http-1.0", "http-0.3", "face")
 
 _NATIVE_REPLIES = {"native": "a reply goes by A2A; the native surface has no verb for it"}
 _NATIVE_FOLLOWS = {"native": "a log is read by its cursor at any time, and never refused"}
-_NO_LISTING = dict.fromkeys(_FIRST, "the first generation lists no tasks")
-_ALWAYS_BLOCKS = dict.fromkeys(_FIRST, "tasks/send waits; who does not want to wait streams")
+_NO_LISTING: Mapping[str, str] = dict.fromkeys(_FIRST, "the first generation lists no tasks")
+_ALWAYS_BLOCKS: Mapping[str, str] = dict.fromkeys(
+    _FIRST, "tasks/send waits; who does not want to wait streams"
+)
 _OWN_FACE = {"face": "a face is that of one agent, so the target is always known"}
 
 

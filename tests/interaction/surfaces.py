@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import httpx
@@ -484,7 +484,7 @@ class Face(JsonRpc):
             return ask
         context = dict(ask.context)
         self.at(context.pop("target_agent"))
-        return Ask(**(vars(ask) | {"context": context}))
+        return replace(ask, context=context)
 
 
 class Rest(Wire):
@@ -581,7 +581,7 @@ def _rest_result(answer: httpx.Response) -> dict[str, Any]:
 
 # --- the native surface --------------------------------------------------------------------------
 
-_NATIVE_STATES = {
+_NATIVE_STATES: Mapping[str, str] = {
     "requested": "submitted", "offered": "submitted", "escalated": "submitted",
     "acknowledged": "working", "handed_off": "working", "returned": "rejected", "expired": "failed",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_a_listing_is_filtered_by_context_and_state(surface: Surface, staff: Sta
     finished = surface.send(to=(asker,), context_id=session)
     surface.cancel(finished.id)
 
-    def found(**filters: str) -> set[str]:
+    def found(**filters: Any) -> set[str]:
         return {task.id for task in surface.list(context=session, **filters).tasks}
 
     assert found() == {asked.id, finished.id}

@@ -99,6 +99,7 @@ class _Quiet(uvicorn.Server):
 
 
 async def _start(app: Any, bound: socket.socket, **options: Any) -> tuple[_Quiet, asyncio.Task[None]]:
+    chosen: dict[str, Any] = {"http": "httptools", "ws": "none"} | options
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -106,7 +107,7 @@ async def _start(app: Any, bound: socket.socket, **options: Any) -> tuple[_Quiet
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=1,
-        **({"http": "httptools", "ws": "none"} | options),
+        **chosen,
     )
     server = _Quiet(config)
     server.up = asyncio.Event()

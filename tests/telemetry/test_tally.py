@@ -9,6 +9,7 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from a2a_handoff.core.spans import Attributes
 from a2a_handoff.telemetry.instruments import INSTRUMENTS, InstrumentRow, Measurement
 from a2a_handoff.telemetry.metrics import Prometheus
 from a2a_handoff.telemetry.tally import OVERFLOW, SERIES_MAX, Tally
@@ -72,7 +73,7 @@ def test_too_many_agents_are_added_up_by_outcome_so_that_a_success_stays_one():
     row = next(row for row in INSTRUMENTS if row.name == "handoff.duration")
     tally = Tally((row,))
     for number in range(SERIES_MAX + 30):
-        agents = {"handoff.source.agent.name": "a", "handoff.target.agent.name": f"t-{number}"}
+        agents: Attributes = {"handoff.source.agent.name": "a", "handoff.target.agent.name": f"t-{number}"}
         failed = {"error.type": "timeout"} if number % 3 == 0 else {}
         tally.add(Measurement("handoff.duration", 1, agents | failed))
     over = {

@@ -288,8 +288,10 @@ def _concerned(event: ev.Event, h: Handoff) -> str:
     match event:
         case ev.HandoffAcknowledged(agent_id=agent_id) | ev.AttemptEnded(agent_id=agent_id):
             return agent_id
-        case ev.CancelRequested() | ev.ReplyReceived() | ev.HandoffCanceled() | ev.HandoffExpired():
-            return h.attempts[-1].agent_id if h.attempts else ""
+        case ev.CancelRequested() | ev.ReplyReceived() if h.attempts and h.attempts[-1].acked_at is not None:
+            return h.attempts[-1].agent_id
+        case ev.HandoffCanceled() | ev.HandoffExpired() if h.attempts and h.attempts[-1].outcome is None:
+            return h.attempts[-1].agent_id
         case _:
             return ""
 

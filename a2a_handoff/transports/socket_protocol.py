@@ -13,6 +13,7 @@ Not here: what is said over a socket (``websocket``).
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
@@ -25,6 +26,8 @@ from a2a_handoff.wire.native.frames import frame
 LINGER_S = 2.0
 #: The close code of a client that reads too slowly (RFC 6455 section 7.4.2: private use).
 LAGGING = 4429
+#: What the kernel keeps of what is on its way: a ping that stands behind megabytes comes too late.
+_KERNEL_BYTES = 262_144
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _RESTARTS = 1012
 _GONE = 1011
@@ -38,6 +41,13 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self.ping_interval = self.ping_timeout = self._ping_s = ping_s
         self._full: asyncio.TimerHandle | None = None
         self._waiting = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client comes over from HTTP."""
+        super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KERNEL_BYTES)
 
     # --- reading too slowly ----------------------------------------------------------------------
 

@@ -70,12 +70,19 @@ class Socket:
 
     def closed(self, timeout: float = WAIT_S) -> tuple[int, list[dict[str, Any]]]:
         """Read until the broker closes: the code, and the frames that came before."""
+        while (closed := self._closed_after(timeout)) is None:
+            pass
+        return closed, self.frames
+
+    def _closed_after(self, timeout: float) -> int | None:
+        """Read one frame; the code of the close if there is none any more."""
         try:
-            while True:
-                self.frames.append(self._read(timeout))
+            self.frames.append(self._read(timeout))
         except ConnectionClosed as over:
-            assert over.rcvd is not None, "it was cut"
-            return over.rcvd.code, self.frames
+            if over.rcvd is None:
+                raise
+            return over.rcvd.code
+        return None
 
     def _read(self, timeout: float) -> dict[str, Any]:
         frame = json.loads(self.connection.recv(timeout))

@@ -135,8 +135,37 @@ def testing_assistant(url: str) -> None:
     call(url, f"/api/handoffs/{offer['handoff_id']}/complete", {"result": f"{file}: 12 passed"})
 
 
+# --- the desktop assistant of an editor that speaks MCP -----------------------------------------------
+
+
+def assistant_with_a_browser(url: str) -> None:
+    """Asks the editor for a review, runs the browser tests that this needs, reads the review."""
+    call(url, "/api/agents", {"agent_id": "cowork", "platform": "cowork"})
+    made = call(
+        url,
+        "/api/handoffs",
+        {
+            "targetAgent": "cursor",
+            "sourceAgent": "cowork",
+            "task": "Review the new CodeDnaService implementation",
+            "context": {"files": ["code-dna.service.ts"]},
+            "priority": "high",
+        },
+    )
+    tell(did="asked", handoff=made["handoff_id"])
+    testing_assistant(url)
+    tell(did="read", result=poll_result(url, made["handoff_id"]))
+
+
 ROLES: dict[str, Callable[[str], None]] = {
-    role.__name__: role for role in (reviewing_editor, asking_assistant, delegating_editor, testing_assistant)
+    role.__name__: role
+    for role in (
+        reviewing_editor,
+        asking_assistant,
+        delegating_editor,
+        testing_assistant,
+        assistant_with_a_browser,
+    )
 }
 
 if __name__ == "__main__":

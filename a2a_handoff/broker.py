@@ -252,8 +252,8 @@ class HandoffBroker:
         after: int = 0,
         limit: int = 1000,
         timeout_s: float = 0,
-    ) -> list[Recorded]:
-        """The log of one handoff, from a cursor on.
+    ) -> tuple[list[Recorded], bool]:
+        """The log of one handoff, from a cursor on; true if it goes on after this page.
 
         If there is nothing yet it is waited for, at most ``timeout_s`` seconds. Its end is the last event.
         """

@@ -76,22 +76,23 @@ class Journal:
         while True:
             page = await self._store.read_events(handoff_id, after=len(out), limit=_PAGE)
             out.extend(page)
-            if len(page) < _PAGE:
+            if not page or 0 < upto <= len(out):
                 return out
 
     async def read(
         self, handoff: Handoff, *, after: int, limit: int, timeout_s: float = 0.0
-    ) -> list[Recorded]:
+    ) -> tuple[list[Recorded], bool]:
         """A page of the log, as soon as it has something, or after ``timeout_s`` seconds with nothing.
 
-        Nobody waits for a handoff that has ended, or in a broker that stops.
+        True if the log of ``handoff`` goes on after it. Nobody waits for a handoff that has ended, or in a
+        broker that stops.
         """
         with self._notifier.listen(handoff.id) as listener:
             found = await self._store.read_events(handoff.id, after=after, limit=limit)
-            if found or not timeout_s or handoff.state.terminal or self.closing:
-                return found
-            await listener.wait(timeout_s=timeout_s)
-            return await self._store.read_events(handoff.id, after=after, limit=limit)
+            if not (found or not timeout_s or handoff.state.terminal or self.closing):
+                await listener.wait(timeout_s=timeout_s)
+                found = await self._store.read_events(handoff.id, after=after, limit=limit)
+            return found, bool(found) and found[-1].seq < handoff.version
 
     async def request_of(self, handoff_id: str) -> ev.HandoffRequested:
         """The event that a handoff began with: its message and its context."""

@@ -252,6 +252,10 @@ class StoreUnavailable(Exception):
     """The store cannot write or read now (disk full, connection lost). Nothing was stored."""
 
 
+#: A page of the log holds little more than this, however many events that is: readers are many.
+PAGE_BYTES = 1 << 20
+
+
 class Store(Protocol):
     """Durable truth. Every method may raise ``StoreUnavailable``."""
 
@@ -275,11 +279,15 @@ class Store(Protocol):
         ...
 
     async def read_events(self, handoff_id: str, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
-        """The log of one handoff from ``seq`` ``after`` + 1 on."""
+        """The log of one handoff from ``seq`` ``after`` + 1 on; nothing at its end.
+
+        A page is shorter than ``limit`` if its events are large: it ends with the one that reaches
+        ``PAGE_BYTES``.
+        """
         ...
 
     async def read_log(self, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
-        """The whole log in commit order from ``position`` ``after`` + 1 on."""
+        """The whole log in commit order from ``position`` ``after`` + 1 on; pages as of ``read_events``."""
         ...
 
     async def log_end(self) -> int:
@@ -675,6 +683,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 __all__ = [
+    "PAGE_BYTES",
     "Agent",
     "AgentClient",
     "AgentError",

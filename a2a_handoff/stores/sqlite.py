@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import (
+    PAGE_BYTES,
     Broadcast,
     BroadcastPage,
     Chain,
@@ -368,7 +369,15 @@ class SqliteStore:
 
 
 def _recorded(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> list[Recorded]:
-    return [
-        Recorded(handoff_id=handoff_id, seq=seq, position=position, event=decode_event(kind, body))
-        for handoff_id, seq, position, kind, body in connection.execute(statement, values).fetchall()
-    ]
+    found: list[Recorded] = []
+    size = 0
+    rows = connection.execute(statement, values)
+    for handoff_id, seq, position, kind, body in rows:
+        found.append(
+            Recorded(handoff_id=handoff_id, seq=seq, position=position, event=decode_event(kind, body))
+        )
+        size += len(body)
+        if size >= PAGE_BYTES:
+            break
+    rows.close()  # it must not keep the reader in this moment of the log
+    return found

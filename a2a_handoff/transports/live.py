@@ -119,19 +119,16 @@ class LiveSurface:
     async def get_events(self, request: Request, principal: Principal) -> Done:
         """The log of one handoff as CloudEvents, from a cursor on; waits for more if that is asked for."""
         query = request.query_params
-        limit = number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1)
         found = self._broker.events(
             principal,
             request.path_params["handoff_id"],
             after=number(query.get("after", "0"), "after", 2**53),
-            limit=limit,
+            limit=number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1),
             timeout_s=seconds(query.get("timeout", "0"), "timeout", WATCH_MAX_S),
         )
-        recorded = await _unless_gone(request, found)
-        more = recorded[-1].seq if len(recorded) == limit else None
-        return Done(
-            body=native.EventPage(events=[views.event_out(item) for item in recorded], next_cursor=more)
-        )
+        recorded, more = await _unless_gone(request, found)
+        events = [views.event_out(item) for item in recorded]
+        return Done(body=native.EventPage(events=events, next_cursor=recorded[-1].seq if more else None))
 
     async def events(self, request: Request, principal: Principal) -> Response:
         """The log as it grows: from an event on, else from now on."""

@@ -72,17 +72,22 @@ Handler = Callable[[Request, Principal], Awaitable[Done | Response]]
 
 async def body_of(request: Request, limit: int) -> bytes:
     """The whole body: nothing, or one JSON object. Raises ``payload_too_large``, ``parse_error``."""
+    stated = request.headers.get("content-length", "")
+    size = int(stated) if stated.isascii() and stated.isdigit() else 0
     parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise HandoffError(
-                Code.PAYLOAD_TOO_LARGE,
-                f"The body is larger than {limit} bytes.",
-                facts={"limit_bytes": str(limit)},
-            )
-        parts.append(part)
+    if size <= limit:
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                break
+            parts.append(part)
+    if size > limit:
+        raise HandoffError(
+            Code.PAYLOAD_TOO_LARGE,
+            f"The body is larger than {limit} bytes.",
+            facts={"limit_bytes": str(limit)},
+        )
     body = b"".join(parts)
     if body:
         open_object(body)

@@ -60,6 +60,20 @@ def test_the_log_is_read_page_by_page(b: Broker, cursor: Puller) -> None:
     assert seen == b.log(handoff_id)
 
 
+def test_a_page_of_large_events_is_short_and_the_cursor_leads_on(b: Broker, cursor: Puller) -> None:
+    """Many may read at a time, so a page is bounded in bytes as well."""
+    handoff_id = hand_off(b, target_agent="cursor")["handoff_id"]
+    for _ in range(5):
+        cursor.do("progress", handoff_id, message="x" * 600_000)
+    found: list[list[str]] = []
+    after: int | None = 0
+    while after is not None:
+        answer = page(cursor, handoff_id, after=after)
+        found.append(kinds(answer))
+        after = answer["next_cursor"]
+    assert [each.count("output_recorded") for each in found] == [2, 2, 1]
+
+
 def test_the_holder_that_asked_is_woken_by_the_reply(b: Broker, cursor: Puller) -> None:
     task = b.send("which one?", wait=False, context={"target_agent": "cursor"})
     handoff_id = task["id"]

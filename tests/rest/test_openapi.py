@@ -7,7 +7,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from a2a_handoff.transports.routes import OLD_ROOT
 from tests.support.running import Broker, broker
@@ -23,6 +25,13 @@ def b(tmp_path_factory: pytest.TempPathFactory) -> Generator[Broker]:
 @pytest.fixture(scope="module")
 def document(b: Broker) -> Any:
     return b.http.get("/openapi.json").json()
+
+
+def test_the_document_is_one_of_openapi_3_1(document: Any) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert [fault.message for fault in OPENAPI_31_VALIDATOR.iter_errors(document)] == []
+    for name, schema in document["components"]["schemas"].items():
+        assert jsonschema_rs.meta.is_valid(schema), name
 
 
 def test_every_native_route_is_described_and_nothing_else(b: Broker, document: Any) -> None:

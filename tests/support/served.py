@@ -101,6 +101,14 @@ class Served:
         except httpx.TransportError:
             return False
 
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        running = self._process or self._fork
+        assert running is not None
+        assert running.pid is not None
+        return running.pid
+
     def kill(self) -> None:
         """End it as the kernel would: at once, with nothing said and nothing closed."""
         self._end(signal.SIGKILL)

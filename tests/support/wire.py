@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -67,8 +67,8 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
-    async def wait(self) -> None:
-        assert await asyncio.to_thread(self._open.wait, WAIT_S), "nobody opened the gate"
+    async def wait(self, within_s: float = WAIT_S) -> None:
+        assert await asyncio.to_thread(self._open.wait, within_s), "nobody opened the gate"
 
 
 def eventually(condition: Callable[[], Any], *, within_s: float = WAIT_S) -> Any:
@@ -112,6 +112,12 @@ class Caller:
         )
         self._socket.sendall(head.encode() + body)
 
+    def get(self, path: str) -> None:
+        """Ask for something; the connection is closed after the answer."""
+        self._socket.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nConnection: close\r\n\r\n".encode()
+        )
+
     def until(self, wanted: bytes) -> bytes:
         """Read byte by byte until ``wanted`` came; all that was read so far."""
         while wanted not in self.read:
@@ -125,6 +131,11 @@ class Caller:
         while piece := self._socket.recv(65536):
             self.read += piece
         return self.read
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line until the server closes, none of them kept."""
+        with self._socket.makefile("rb") as reading:
+            yield from reading
 
     def reset(self) -> None:
         """Close with RST, as a process does that dies."""

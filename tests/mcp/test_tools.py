@@ -240,7 +240,7 @@ def test_a_call_goes_on_with_the_trace_that_its_meta_names(door: Door, b: Broker
     asyncio.run(body())
 
 
-def test_one_key_makes_one_handoff(door: Door, b: Broker) -> None:
+def test_c091_one_key_makes_one_handoff(door: Door, b: Broker) -> None:
     b.register("cowork")
 
     async def call(client: Client, **more: Any) -> str:

@@ -88,7 +88,7 @@ def test_a_call_that_is_canceled_takes_nothing(door: Door, b: Broker) -> None:
     asyncio.run(body())
 
 
-def test_what_was_accepted_is_shown_again_until_something_is_said_of_it(door: Door, b: Broker) -> None:
+def test_c091_what_was_accepted_is_shown_again_until_something_is_said_of_it(door: Door, b: Broker) -> None:
     b.register("cursor")
 
     async def body() -> None:

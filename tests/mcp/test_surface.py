@@ -52,7 +52,7 @@ def test_what_is_no_request_is_refused(b: Broker) -> None:
     assert post(b, b'{"a": 1}').status_code == 400
 
 
-def test_a_body_has_the_limit_of_every_other_also_in_chunks(tmp_path: Path) -> None:
+def test_c079_a_body_has_the_limit_of_every_other_also_in_chunks(tmp_path: Path) -> None:
     with broker(tmp_path, max_body=20_000) as b:
         big = json.dumps(LIST | {"more": "x" * 20_000}).encode()
         assert problem(post(b, big)) == (413, "payload_too_large")

@@ -29,13 +29,14 @@ from a2a_handoff import __version__, chores
 from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.bulletin import Bulletin
-from a2a_handoff.client import A2AClient, WellKnownCardFetcher
+from a2a_handoff.client import A2AClient, WebhookClient, WellKnownCardFetcher
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
+from a2a_handoff.courier import Courier, Patience
 from a2a_handoff.dispatcher import Dispatcher
 from a2a_handoff.feed import Feed
 from a2a_handoff.inbox import Inbox
@@ -66,6 +67,7 @@ from a2a_handoff.transports.rest import RestSurface
 from a2a_handoff.transports.routes import routes as native_routes
 from a2a_handoff.transports.socket_protocol import BoundedSocket
 from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
+from a2a_handoff.webhooks import Webhooks
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import broker_card, face_card
 
@@ -108,6 +110,7 @@ class Application:
             lease_s=settings.lease,
         )
         self.client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
+        self._hooks = WebhookClient(policy, now=self.clock.now)
         feed = Feed()
         self.journal = Journal(store=self.store, feed=feed, notifier=self.notifier)
         self.ledger = Ledger(
@@ -133,6 +136,14 @@ class Application:
             clock=self.clock,
         )
         self.rollcall = RollCall(registry=self.registry, notifier=self.notifier, clock=self.clock)
+        self.webhooks = Webhooks(
+            store=self.store,
+            ledger=self.ledger,
+            journal=self.journal,
+            policy=policy,
+            clock=self.clock,
+            most=settings.webhooks,
+        )
         self.broker = HandoffBroker(
             store=self.store,
             ledger=self.ledger,
@@ -148,6 +159,7 @@ class Application:
             inbox=self.inbox,
             broadcasts=self.broadcasts,
             rollcall=self.rollcall,
+            webhooks=self.webhooks,
             clock=self.clock,
         )
         self.dispatcher = Dispatcher(
@@ -156,6 +168,13 @@ class Application:
             broker=self.broker,
             registry=self.registry,
             client=self.client,
+            courier=Courier(
+                store=self.store,
+                journal=self.journal,
+                client=self._hooks,
+                clock=self.clock,
+                patience=_patience(settings),
+            ),
             notifier=self.notifier,
             clock=self.clock,
         )
@@ -240,6 +259,7 @@ class Application:
         await self.dispatcher.stop(grace_s=self.settings.grace / 2)
         await self.registry.close()
         await self.client.close()
+        await self._hooks.close()
         await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
         with contextlib.suppress(StoreUnavailable):
             await self._set_mark()
@@ -432,6 +452,15 @@ class Application:
         accept = request.headers.get("accept", "")
         body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
         return Response(body, headers={"content-type": content_type})
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(
+        timeout_s=settings.webhook_timeout,
+        retry_s=settings.webhook_retry_delay,
+        retry_max_s=settings.webhook_retry_max,
+        give_up_s=settings.webhook_give_up,
+    )
 
 
 def _rules(settings: Settings) -> RoutingRules:

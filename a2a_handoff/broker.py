@@ -38,10 +38,12 @@ from a2a_handoff.ports import (
     Principal,
     Recorded,
     Store,
+    Webhook,
     WorkKey,
 )
 from a2a_handoff.registry import Registry
 from a2a_handoff.rollcall import RollCall
+from a2a_handoff.webhooks import Webhooks, named
 from a2a_handoff.wire.content import digest_of, same_content, under_id
 from a2a_handoff.wire.delivery import package_json
 
@@ -86,6 +88,7 @@ class HandoffBroker:
         inbox: Inbox,
         broadcasts: Broadcasts,
         rollcall: RollCall,
+        webhooks: Webhooks,
         clock: Clock,
     ) -> None:
         self.registry = registry
@@ -94,14 +97,20 @@ class HandoffBroker:
         self.inbox = inbox
         self.broadcasts = broadcasts
         self.rollcall = rollcall
+        self.webhooks = webhooks
         self._store = store
         self._ledger = ledger
         self._clock = clock
 
     # --- messages --------------------------------------------------------------------------------
 
-    async def send(self, principal: Principal, incoming: Incoming) -> Accepted:
+    async def send(
+        self, principal: Principal, incoming: Incoming, *, webhook: Webhook | None = None
+    ) -> Accepted:
         """Take a message: a new task, or the next word in one that is open.
+
+        ``webhook`` is a prepared one that is to be told of it; of a message that was taken before it is
+        not.
 
         Raises ``HandoffError``: what intake and the guards refuse, ``task_not_found`` for a task id that
         the broker did not make, ``unsupported_operation`` for a task that has ended,
@@ -116,7 +125,7 @@ class HandoffBroker:
                 return await self._replayed(known.id)
             task_id = known.id if known is not None else ""
         if task_id:
-            return await self._continue(principal, task_id, incoming)
+            return await self._continue(principal, task_id, incoming, webhook)
         try:
             if incoming.refusal is not None:
                 raise incoming.refusal
@@ -128,6 +137,7 @@ class HandoffBroker:
                 alias=incoming.alias,
                 alias_owner=principal.name or ANONYMOUS,
                 attach=intake.attach,
+                webhooks=() if webhook is None else (_told_of(webhook, intake, incoming),),
             )
         except DuplicateRequest as duplicate:
             return await self._repeat(duplicate, incoming)
@@ -180,8 +190,10 @@ class HandoffBroker:
         first = await self.journal.request_of(handoff_id)
         return same_content(first.message, first.request_metadata, incoming.message, incoming.metadata)
 
-    async def _continue(self, principal: Principal, task_id: str, incoming: Incoming) -> Accepted:
-        handoff = await self.get(principal, task_id)
+    async def _continue(
+        self, principal: Principal, task_id: str, incoming: Incoming, webhook: Webhook | None
+    ) -> Accepted:
+        handoff = await (self.get if webhook is None else self.own)(principal, task_id)
         since = await self.journal.versions(handoff)
         leaf = await self._leaf(handoff)
         message, message_id = incoming.message, incoming.message_id
@@ -194,6 +206,8 @@ class HandoffBroker:
             message = under_id(message, message_id)
         reply = ev.Reply(message=message, message_id=message_id)
         after = await self._ledger.change(leaf.id, lambda _: (reply,))
+        if webhook is not None:
+            await self.webhooks.add(handoff, webhook, task_id=incoming.alias or handoff.id, since=since)
         root = after if leaf.id == handoff.id else handoff
         return Accepted(handoff=root, since={**since, leaf.id: after.version})
 
@@ -209,7 +223,15 @@ class HandoffBroker:
         """One handoff. Raises ``task_not_found``, also for what the caller may not see."""
         handoff = await self._store.load_handoff(handoff_id)
         if handoff is None or not self._may_see(principal, handoff):
-            raise HandoffError(Code.TASK_NOT_FOUND, f"There is no task {handoff_id[:64]!r} of yours.")
+            raise _not_found(handoff_id)
+        return handoff
+
+    async def own(self, principal: Principal, handoff_id: str) -> Handoff:
+        """One handoff of the caller's. Raises ``task_not_found``, also for what the caller only works on."""
+        handoff = await self.get(principal, handoff_id)
+        name = self.registry.spelled(principal.tenant, principal.name)
+        if not principal.unrestricted and name not in (handoff.sender, handoff.returns_to):
+            raise _not_found(handoff_id)
         return handoff
 
     async def aliased(self, principal: Principal, task_id: str) -> Handoff | None:
@@ -560,6 +582,16 @@ class HandoffBroker:
         return name in (handoff.sender, handoff.returns_to) or any(
             attempt.agent_id == name for attempt in handoff.attempts
         )
+
+
+def _not_found(handoff_id: str) -> HandoffError:
+    return HandoffError(Code.TASK_NOT_FOUND, f"There is no task {handoff_id[:64]!r} of yours.")
+
+
+def _told_of(webhook: Webhook, intake: Intake, incoming: Incoming) -> Webhook:
+    """A webhook of a new handoff, to be told of it from its first event on."""
+    handoff_id = intake.request.handoff_id
+    return named(webhook, handoff_id=handoff_id, task_id=incoming.alias or handoff_id)
 
 
 def _at(handoff: Handoff, versions: frozenset[int], command: ev.Command) -> ev.Command:

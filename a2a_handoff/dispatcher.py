@@ -19,6 +19,7 @@ from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State, WorkKind
+from a2a_handoff.courier import Courier
 from a2a_handoff.errands import Claims, Errands, grown
 from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger
 from a2a_handoff.ports import (
@@ -55,6 +56,7 @@ class Dispatcher:
         broker: HandoffBroker,
         registry: Registry,
         client: AgentClient,
+        courier: Courier,
         notifier: Notifier,
         clock: Clock,
     ) -> None:
@@ -65,7 +67,13 @@ class Dispatcher:
         self._clock = clock
         self._claims = Claims(store=store, ledger=ledger, notifier=notifier, clock=clock)
         self._errands = Errands(
-            claims=self._claims, ledger=ledger, broker=broker, registry=registry, client=client, clock=clock
+            claims=self._claims,
+            ledger=ledger,
+            broker=broker,
+            registry=registry,
+            client=client,
+            courier=courier,
+            clock=clock,
         )
         self._tasks: dict[asyncio.Task[None], WorkKey] = {}
         self._talks: dict[str, set[asyncio.Task[None]]] = {}

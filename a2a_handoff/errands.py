@@ -19,6 +19,7 @@ from a2a_handoff.core.agents import Agent, Readiness
 from a2a_handoff.core.errors import ERRORS, Code, HandoffError
 from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
+from a2a_handoff.courier import Courier
 from a2a_handoff.exchange import Exchange
 from a2a_handoff.ledger import WORK_TOPIC, Ledger
 from a2a_handoff.ports import (
@@ -91,12 +92,14 @@ class Errands:
         broker: HandoffBroker,
         registry: Registry,
         client: AgentClient,
+        courier: Courier,
         clock: Clock,
     ) -> None:
         self._ledger = ledger
         self._broker = broker
         self._registry = registry
         self._client = client
+        self._courier = courier
         self._clock = clock
         self._put_back = claims.put_back
         self._settle = claims.settle
@@ -117,6 +120,7 @@ class Errands:
             WorkKind.CANCEL_CHILD: self._cancel_child,
             WorkKind.LEASE: self._lease,
             WorkKind.DEADLINE: self._deadline,
+            WorkKind.WEBHOOK: self._webhook,
         }
 
     async def do(self, work: Work, h: Handoff) -> None:
@@ -509,6 +513,13 @@ class Errands:
             ),
         )
         await self._put_back(work.key, lease_s)
+
+    async def _webhook(self, work: Work, h: Handoff) -> None:
+        again_s = await self._courier.run(h.id, work.key.ref)
+        if again_s is None:
+            await self._settle(work.key)
+        else:
+            await self._put_back(work.key, again_s)
 
 
 def grown(first_s: float, tries: int, most_s: float) -> float:

@@ -39,6 +39,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a blocking caller gets its answer here (A2A 1.0 section 3.2.2)."""
         return self.after.state.terminal or self.after.state.asks
 
+    def comes_back(self, root: str) -> bool:
+        """Whether a leaf was returned, which is no end yet: its sender is on the chain of ``root``.
+
+        The end of the task follows, or more of it.
+        """
+        return self.after.state is State.RETURNED and self.after.id != root
+
 
 class Journal:
     """Reads handoffs."""

@@ -19,7 +19,7 @@ from a2a_handoff.core.actions import actions_for
 from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Event, Outcome
+from a2a_handoff.core.events import Command, Event, Outcome, WorkKind
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.feed import LOG_TOPIC, Feed
@@ -35,6 +35,7 @@ from a2a_handoff.ports import (
     Store,
     StoreUnavailable,
     VersionConflict,
+    Webhook,
     Work,
     WorkKey,
 )
@@ -92,16 +93,17 @@ class Ledger:
         alias_owner: str = "",
         attach: ev.AttachChild | None = None,
         settled: tuple[WorkKey, ...] = (),
+        webhooks: tuple[Webhook, ...] = (),
     ) -> Handoff:
-        """Store a new handoff, and in the same commit that its parent has a child.
+        """Store a new handoff, and in the same commit that its parent has a child, and who is to be told.
 
         ``settled`` is work that this is the outcome of. Raises ``HandoffError`` if a guard refuses it,
         ``DuplicateRequest`` and ``ChainTaken``; nothing is stored then.
         """
         if request.parent is None or attach is None:
-            return await self._create(request, key, (alias, alias_owner), None, settled)
+            return await self._create(request, key, (alias, alias_owner), None, settled, webhooks)
         async with self._lock(request.parent.handoff_id):
-            return await self._create(request, key, (alias, alias_owner), attach, settled)
+            return await self._create(request, key, (alias, alias_owner), attach, settled, webhooks)
 
     async def _create(
         self,
@@ -110,11 +112,12 @@ class Ledger:
         alias: tuple[str, str],
         attach: ev.AttachChild | None,
         settled: tuple[WorkKey, ...],
+        webhooks: tuple[Webhook, ...],
     ) -> Handoff:
         for _ in range(_CONFLICTS):
             now = self._clock.now()
             steps = decide_all(None, (request,), now)
-            writes = [self._write(None, steps)]
+            writes = [self._write(None, steps, *(_telling(webhook, now) for webhook in webhooks))]
             befores: list[Handoff | None] = [None]
             async with AsyncExitStack() as locks:
                 if attach is not None and request.parent is not None:
@@ -130,6 +133,7 @@ class Ledger:
                     request_key=key,
                     alias=alias[0],
                     alias_owner=alias[1],
+                    webhooks=webhooks,
                 )
                 try:
                     return await self._commit(commit, befores)
@@ -164,15 +168,33 @@ class Ledger:
 
     async def swap(self, key: WorkKey, work: ev.Schedule) -> None:
         """Work in place of other work, in one commit. The handoff does not change."""
-        async with self._lock(key.handoff_id):
+        await self._schedule(key.handoff_id, work, settled=(key,))
+
+    async def attach(self, webhook: Webhook, *, settled: tuple[WorkKey, ...] = ()) -> None:
+        """A webhook and the work of telling it, in one commit. The handoff does not change.
+
+        ``settled`` is the work of the edition whose place it takes.
+        """
+        work = _telling(webhook, self._clock.now())
+        await self._schedule(webhook.handoff_id, work, settled=settled, webhooks=(webhook,))
+
+    async def _schedule(
+        self,
+        handoff_id: str,
+        work: ev.Schedule,
+        *,
+        settled: tuple[WorkKey, ...] = (),
+        webhooks: tuple[Webhook, ...] = (),
+    ) -> None:
+        async with self._lock(handoff_id):
             for _ in range(_CONFLICTS):
-                h = await self._current(key.handoff_id)
+                h = await self._current(handoff_id)
                 write = HandoffWrite(handoff=h, events=(), expected_version=h.version, actions=(work,))
-                commit = Commit(writes=(write,), now=self._clock.now(), settled=(key,))
+                commit = Commit(writes=(write,), now=self._clock.now(), settled=settled, webhooks=webhooks)
                 try:
                     committed = await self.store.commit(commit)
                 except VersionConflict:
-                    self._feed.forget(key.handoff_id)
+                    self._feed.forget(handoff_id)
                     continue
                 self.on_work(committed.claimed)
                 return
@@ -226,13 +248,13 @@ class Ledger:
             befores.append(before)
 
     @staticmethod
-    def _write(before: Handoff | None, steps: Steps) -> HandoffWrite:
+    def _write(before: Handoff | None, steps: Steps, *work: ev.Schedule) -> HandoffWrite:
         actions = [action for event, after in steps for action in actions_for(event, after)]
         return HandoffWrite(
             handoff=steps[-1][1],
             events=tuple(event for event, _ in steps),
             expected_version=0 if before is None else before.version,
-            actions=tuple(actions),
+            actions=(*actions, *work),
         )
 
     async def _commit(self, commit: Commit, befores: Sequence[Handoff | None]) -> Handoff:
@@ -336,6 +358,11 @@ class Ledger:
             users.pop()
             if not users:
                 self._locks.pop(handoff_id, None)
+
+
+def _telling(webhook: Webhook, now: float) -> ev.Schedule:
+    """The work of a webhook, to begin at once."""
+    return ev.Schedule(kind=WorkKind.WEBHOOK, due_at=now, ref=webhook.edition)
 
 
 def _for_the_parent(steps: Steps) -> tuple[Command, ...]:

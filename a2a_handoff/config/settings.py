@@ -184,6 +184,24 @@ class Settings(BaseModel):
         "Unset: only while the broker itself listens on loopback.",
     )
 
+    # --- webhooks of tasks -----------------------------------------------------------------------
+    webhooks: int = _setting(10, "How many push notification configurations a task may have.", ge=1, le=100)
+    webhook_timeout: float = _seconds(10, "How long a webhook may take to answer.", ge=0.05, le=60)
+    webhook_retry_delay: float = _seconds(
+        1,
+        "Wait before a notification that was not taken is sent again; doubles with every failure, and half "
+        "of it is left to chance.",
+        ge=0.01,
+        le=3_600,
+    )
+    webhook_retry_max: float = _seconds(300, "The longest of these waits.", ge=0.01, le=_DAY_S)
+    webhook_give_up: float = _seconds(
+        _DAY_S,
+        "How long a webhook may take no notification before it is given up.",
+        ge=0,
+        le=_WEEK_S,
+    )
+
     # --- what it tells ---------------------------------------------------------------------------
     trace_inbound: Literal["continue", "restart", "drop"] = _setting(
         "continue",

@@ -41,6 +41,8 @@ PATHS = {
     "/tasks/get": "tasks/get",
     "/tasks/cancel": "tasks/cancel",
     "/tasks/resubscribe": "tasks/resubscribe",
+    "/tasks/pushNotification/set": "tasks/pushNotification/set",
+    "/tasks/pushNotification/get": "tasks/pushNotification/get",
 }
 
 

@@ -16,11 +16,9 @@ from msgspec.structs import replace
 from a2a_handoff.broker import Accepted, HandoffBroker
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Handoff, requested
 from a2a_handoff.intake import ANONYMOUS, Call, Incoming
-from a2a_handoff.journal import Step
-from a2a_handoff.ports import HandoffQuery, Principal, RemoteState
+from a2a_handoff.ports import HandoffQuery, Principal, RemoteState, Webhook
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_package, synthesize
 from a2a_handoff.wire.context_reader import Overdue
@@ -30,8 +28,10 @@ from a2a_handoff.wire.requests import (
     GetParams,
     ListParams,
     Params,
+    PushParams,
     SendParams,
     SubscribeParams,
+    push_url_field,
 )
 from a2a_handoff.wire.tasks import TaskEvent, TaskView, states_of, stream_events
 
@@ -128,7 +128,10 @@ class Operations:
         return _named(view, params.alias)
 
     async def _take(self, asker: Asker, params: SendParams) -> Accepted:
-        accepted = await self.broker.send(asker.principal, self.incoming(asker, params))
+        incoming, webhook = self.incoming(asker, params), None
+        if params.push:
+            webhook = await self._webhook(asker, params)
+        accepted = await self.broker.send(asker.principal, incoming, webhook=webhook)
         asker.task_id = accepted.handoff.id
         asker.committed = accepted.created
         return accepted
@@ -171,7 +174,7 @@ class Operations:
                 if step is None:
                     yield None
                     continue
-                if step.after.version <= read.get(step.after.id, 0) or _comes_back(step, handoff.id):
+                if step.after.version <= read.get(step.after.id, 0) or step.comes_back(handoff.id):
                     continue
                 told = stream_events(step.before, step.event, step.after, language=view.language)
                 if told:
@@ -219,6 +222,41 @@ class Operations:
             )
         return _named(view, alias)
 
+    # --- push configurations ---------------------------------------------------------------------
+
+    async def set_push(self, asker: Asker, params: PushParams) -> Webhook:
+        """Set a push configuration of a task of the caller's (A2A 1.0 section 3.1.7)."""
+        handoff, alias = await self._find_own(asker, params.task_id)
+        webhook = await self._webhook(asker, params)
+        return await self.broker.webhooks.add(handoff, webhook, task_id=alias or handoff.id)
+
+    async def get_push(self, asker: Asker, params: PushParams) -> Webhook:
+        """One of them; the oldest if none is named, as before 1.0."""
+        handoff, _ = await self._find_own(asker, params.task_id)
+        return await self.broker.webhooks.get(handoff, params.config_id)
+
+    async def list_push(self, asker: Asker, params: PushParams) -> Sequence[Webhook]:
+        """All of them."""
+        handoff, _ = await self._find_own(asker, params.task_id)
+        return await self.broker.webhooks.list(handoff)
+
+    async def delete_push(self, asker: Asker, params: PushParams) -> None:
+        """Remove one of them."""
+        handoff, _ = await self._find_own(asker, params.task_id)
+        await self.broker.webhooks.remove(handoff, params.config_id)
+
+    async def _webhook(self, asker: Asker, params: PushParams | SendParams) -> Webhook:
+        config = params.config if isinstance(params, PushParams) else params.push
+        field = push_url_field(params, asker.generation)
+        return await self.broker.webhooks.prepare(config, asker.generation, field=field)
+
+    # --- tasks by their names --------------------------------------------------------------------
+
+    async def _find_own(self, asker: Asker, task_id: str) -> tuple[Handoff, str]:
+        """As ``_find``, but only what the caller sent itself."""
+        handoff, alias = await self._find(asker, task_id)
+        return await self.broker.own(asker.principal, handoff.id), alias
+
     async def _find(self, asker: Asker, task_id: str) -> tuple[Handoff, str]:
         """A task by its own id, or by the one that its client made. Gives the name the client knows."""
         principal = asker.principal
@@ -235,8 +273,3 @@ class Operations:
 
 def _named(view: TaskView, alias: str) -> TaskView:
     return replace(view, id=alias) if alias else view
-
-
-def _comes_back(step: Step, root: str) -> bool:
-    """A leaf that was returned is no end yet: its sender is on the chain, and its end follows."""
-    return step.after.state is State.RETURNED and step.after.id != root

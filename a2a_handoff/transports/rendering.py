@@ -15,20 +15,20 @@ from a2a_handoff.transports.asgi import Send, answer
 from a2a_handoff.transports.operations import Asker, Operations, Told
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.envelope import answer as rpc_answer
+from a2a_handoff.wire.push import deleted_json, push_json, push_list_json
 from a2a_handoff.wire.requests import (
     CancelParams,
     GetParams,
     ListParams,
     Operation,
     Params,
+    PushParams,
     SendParams,
     page_token,
 )
 from a2a_handoff.wire.tasks import StreamWriter, list_json, sse, task_result
 
 _LOG = logging.getLogger("a2a_handoff.transports")
-
-_PUSH = (Operation.SET_PUSH, Operation.GET_PUSH, Operation.LIST_PUSH, Operation.DELETE_PUSH)
 
 
 async def result_of(
@@ -54,12 +54,27 @@ async def result_of(
                 total_size=page.total,
                 history_length=params.history_length,
             )
-        case _ if operation in _PUSH:
-            raise HandoffError(Code.PUSH_NOTIFICATION_NOT_SUPPORTED)
+        case PushParams():
+            return await _push_result(operations, asker, operation, params, generation)
         case _ if operation is Operation.EXTENDED_CARD:
             raise HandoffError(Code.EXTENDED_CARD_NOT_CONFIGURED)
         case _:
             raise HandoffError(Code.INTERNAL)
+
+
+async def _push_result(
+    operations: Operations, asker: Asker, operation: Operation, params: PushParams, generation: Generation
+) -> bytes:
+    match operation:
+        case Operation.SET_PUSH:
+            return push_json(await operations.set_push(asker, params), generation)
+        case Operation.GET_PUSH:
+            return push_json(await operations.get_push(asker, params), generation)
+        case Operation.LIST_PUSH:
+            return push_list_json(await operations.list_push(asker, params), generation)
+        case _:
+            await operations.delete_push(asker, params)
+            return deleted_json(generation)
 
 
 async def events_of(

@@ -202,6 +202,33 @@ def fold(handoff: Handoff, events: Iterable[Event]) -> TaskView:
     folded = _Fold()
     for event in events:
         folded.take(event)
+    return _view(handoff, folded)
+
+
+class TaskFold:
+    """A task as its log unfolds: that of its handoff, then of each that it was handed on to."""
+
+    def __init__(self) -> None:
+        self._path: list[tuple[Handoff, _Fold]] = []
+
+    def take(self, event: Event, after: Handoff) -> None:
+        """Take one event in. A handoff that was handed on and goes on itself leaves the other behind."""
+        depth = next((n for n, (handoff, _) in enumerate(self._path) if handoff.id == after.id), None)
+        folded = _Fold() if depth is None else self._path[depth][1]
+        folded.take(event)
+        if depth is not None:
+            del self._path[depth:]
+        self._path.append((after, folded))
+
+    def view(self) -> TaskView:
+        """The task after the events so far, of which there must be one."""
+        *above, task = (_view(handoff, folded) for handoff, folded in self._path)
+        for upper in reversed(above):
+            task = upper.continued_by(task)
+        return task
+
+
+def _view(handoff: Handoff, folded: _Fold) -> TaskView:
     return TaskView(
         id=handoff.id,
         context_id=handoff.context_id,

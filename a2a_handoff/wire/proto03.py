@@ -42,6 +42,7 @@ _JSON_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "mime_type": "mimeType",
         "accepted_output_modes": "acceptedOutputModes",
         "history_length": "historyLength",
+        "config_id": "configId",
         "push_notification": "pushNotificationConfig",
         "pushNotification": "pushNotificationConfig",
         "push_notification_config": "pushNotificationConfig",
@@ -67,6 +68,9 @@ def params_in(params: Raw) -> Raw:
         fields["message"] = fields.pop("request")
     if _holds(fields, "config", b"{"):
         fields |= _named(fields_of(fields.pop("config")))
+    if "configId" in fields and _holds(fields, "pushNotificationConfig", b"{"):
+        config = fields_of(fields["pushNotificationConfig"])
+        fields["pushNotificationConfig"] = Raw(pack({"id": fields["configId"]} | config))
     if _holds(fields, "configuration", b"{"):
         fields["configuration"] = Raw(pack(_named(fields_of(fields["configuration"]))))
     if _holds(fields, "message", b"{"):
@@ -102,10 +106,19 @@ def path_out(path: str) -> str:
 
 
 def result_out(body: bytes, *, sent: bool = False) -> bytes:
-    """A task or a page of tasks, from the shape of JSON-RPC. ``sent``: it answers a message."""
+    """The result of an operation, from the shape of JSON-RPC. ``sent``: it answers a message.
+
+    It is a task, a page of tasks, a push configuration, all of these of a task, or null for a deletion.
+    """
     if sent:
         return event_out(body)
+    if body == b"null":
+        return b"{}"
+    if body.startswith(b"["):
+        return pack({"configs": _each(Raw(body), _push_out)})
     fields = fields_of(body)
+    if "pushNotificationConfig" in fields:
+        return bytes(_push_out(Raw(body)))
     if "tasks" in fields:
         fields["tasks"] = _each(fields["tasks"], _task_out)
         return pack(fields)
@@ -126,6 +139,15 @@ def _task_out(raw: Raw) -> Raw:
         if name in fields:
             fields[name] = _each(fields[name], write)
     return Raw(pack(fields))
+
+
+def _push_out(raw: Raw) -> Raw:
+    """In the proto a push configuration has a name, with the id of its task."""
+    fields = fields_of(raw)
+    config = fields["pushNotificationConfig"]
+    task_id, config_id = (_text.decode(one) for one in (fields["taskId"], fields_of(config)["id"]))
+    name = f"tasks/{task_id}/pushNotificationConfigs/{config_id}"
+    return Raw(pack({"name": name, "pushNotificationConfig": config}))
 
 
 def _status_update_out(raw: Raw) -> Raw:

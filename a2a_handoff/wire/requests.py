@@ -49,6 +49,7 @@ __all__ = [
     "negotiate",
     "open_first_generation",
     "page_token",
+    "push_url_field",
     "read",
     "read_params",
     "read_proto_params",
@@ -73,6 +74,12 @@ _PUSH_NAMES: Final[Mapping[Generation, tuple[str, str]]] = MappingProxyType(
 _PUSH_MEMBERS: Final[Mapping[Generation, str]] = MappingProxyType(
     {_V1_0: "taskPushNotificationConfig", _V0_3: "pushNotificationConfig", _V0_1: "pushNotification"}
 )
+
+#: What can be sent in a header as it is, and the name of an authentication scheme (RFC 9110 sections 5.5
+#: and 11.1).
+_HEADER_TEXT: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+_SCHEME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_NO_SCHEME: Final = "must be the name of an authentication scheme, such as Bearer"
 
 #: Query parameters that are not strings (A2A 1.0 section 11.5).
 _QUERY_COUNTS: Final = frozenset({"historyLength", "pageSize"})
@@ -277,6 +284,14 @@ def page_token(cursor: tuple[float, str] | None) -> str:
     return "" if cursor is None else seal(pack(cursor))
 
 
+def push_url_field(params: PushParams | SendParams, generation: Generation) -> str:
+    """Where the URL of a push configuration stands in params that have one."""
+    if isinstance(params, PushParams):
+        return "url" if generation is _V1_0 else "pushNotificationConfig.url"
+    holder = "" if generation is _V0_1 else "configuration."
+    return f"{holder}{_PUSH_MEMBERS[generation]}.url"
+
+
 # --- readers -------------------------------------------------------------------------------------
 
 
@@ -403,16 +418,24 @@ def _nested_push(
 def _push(fields: Members, written: bytes, generation: Generation, task_id: str) -> bytes:
     """A push configuration, checked, as 1.0."""
     fields.text("url", required=True, bytes_max=URL_BYTES_MAX)
-    fields.text("token", bytes_max=SECRET_BYTES_MAX)
+    _header_text(fields, "token")
     fields.id("id")
     authentication = fields.child("authentication")
     if authentication is not None:
-        authentication.text("credentials", bytes_max=SECRET_BYTES_MAX)
+        _header_text(authentication, "credentials")
         if generation is _V1_0:
-            authentication.text("scheme", required=True, bytes_max=ID_CHARS_MAX)
-        else:
-            authentication.texts("schemes")
+            scheme = authentication.text("scheme", required=True, bytes_max=ID_CHARS_MAX)
+            if scheme and not _SCHEME.fullmatch(scheme):
+                authentication.fault("scheme", _NO_SCHEME)
+        elif not all(map(_SCHEME.fullmatch, authentication.texts("schemes"))):
+            authentication.fault("schemes", _NO_SCHEME)
     return push_in(written, generation, task_id=task_id)
+
+
+def _header_text(fields: Members, name: str) -> None:
+    value = fields.text(name, bytes_max=SECRET_BYTES_MAX)
+    if value and not _HEADER_TEXT.fullmatch(value):
+        fields.fault(name, "must be printable ASCII, since it is sent in a header")
 
 
 def _get_push(fields: Members, generation: Generation, _params: bytes) -> PushParams:

@@ -29,7 +29,6 @@ from a2a.types import (
 from a2a.utils.errors import (
     A2AError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotFoundError,
 )
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -192,7 +191,7 @@ def test_refusals_are_the_errors_that_the_client_knows(served: Broker) -> None:
         TaskNotFoundError,
         TaskNotFoundError,
         InvalidParamsError,
-        PushNotificationNotSupportedError,
+        TaskNotFoundError,
     ]
 
 

@@ -92,7 +92,7 @@ def _card(
             ],
             "capabilities": {
                 "streaming": True,
-                "pushNotifications": False,
+                "pushNotifications": True,
                 "stateTransitionHistory": False,
                 "extensions": [extension],
             },

@@ -75,6 +75,10 @@ async def register(name: str, card: Card, broker: str) -> None:
 
 def serve(name: str, card: Card, broker: str, bound: socket.socket) -> None:
     """Serve one agent on a bound socket, whose port its card names, until it is told to stop."""
+    # Without it nobody could listen here for a minute after the end. Not before it listens: somebody else
+    # could then take the port.
+    bound.listen()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     config = uvicorn.Config(build(name, card, broker), log_level="warning", timeout_graceful_shutdown=2)
     uvicorn.Server(config).run(sockets=[bound])
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.demo.agent import build
 from a2a_handoff.demo.agents import BEHAVIOURS
 from a2a_handoff.demo.cards import at_port, cards_folder, port_of, read_card
+from a2a_handoff.demo.processes import Processes
+from a2a_handoff.demo.processes import bound_socket as held_socket
 from a2a_handoff.demo.runner import AGENTS, DOWN
 from a2a_handoff.kit.client import BrokerClient, Step
 from tests.support.running import bound_socket, running
@@ -112,3 +116,19 @@ def test_an_agent_whose_port_is_taken_says_so_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("billing_agent: cannot listen on port")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_the_demo_has_used_can_be_taken_at_once(tmp_path: Path) -> None:
+    """Connections that the agent closed keep its port for a minute, unless it said that they shall not."""
+    with held_socket() as bound, Processes(tmp_path) as processes:
+        port = bound.getsockname()[1]
+        card = at_port(read_card(cards_folder(), "billing_agent"), port)
+        processes.start_agent("billing_agent", card, "", bound)
+        asyncio.run(processes.ready())
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(
+                b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            )
+            while client.recv(65_536):
+                pass
+    socket.create_server(("127.0.0.1", port)).close()

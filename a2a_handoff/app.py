@@ -395,6 +395,7 @@ class Application:
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
             *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
             *self._native,
+            Route("/agents/{agent_id}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/agents/{agent_id}/{rest:path}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/mcp", self._mcp),
             Route("/healthz", self._healthz, methods=["GET"]),

@@ -40,7 +40,8 @@ def test_a_plain_hello_that_nobody_can_take_comes_back_with_what_to_say_instead(
 
 def test_an_address_of_an_agent_that_is_not_there_says_so(tmp_path: Path) -> None:
     with broker(tmp_path) as b:
-        for method, path in (("POST", "/agents/nobody/"), ("GET", "/agents/nobody/tasks/1")):
+        calls = (("POST", "/agents/nobody"), ("POST", "/agents/nobody/"), ("GET", "/agents/nobody/tasks/1"))
+        for method, path in calls:
             answer = b.http.request(method, path)
             assert answer.status_code == 404
             assert answer.json()["code"] == "agent_not_found"

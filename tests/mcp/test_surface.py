@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -63,14 +64,14 @@ def test_c079_a_body_has_the_limit_of_every_other_also_in_chunks(tmp_path: Path)
 
 def test_a_page_of_another_site_and_another_name_are_turned_away(b: Broker) -> None:
     for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}, {"Origin": "null"}):
-        assert problem(post(b, **headers)) == (403, "forbidden")
+        assert problem(post(b, None, **headers)) == (403, "forbidden")
     assert tools_of(post(b, Origin="http://localhost:3000")) > 0
     assert tools_of(post(b, Host="localhost")) > 0
     assert tools_of(post(b, Host="handoffs.internal")) > 0
 
 
 def test_c089_there_are_no_sessions_so_any_of_them_will_do(b: Broker) -> None:
-    assert tools_of(post(b)) == tools_of(post(b, **{"Mcp-Session-Id": "of-another-replica"}))
+    assert tools_of(post(b)) == tools_of(post(b, None, **{"Mcp-Session-Id": "of-another-replica"}))
     assert "mcp-session-id" not in post(b).headers
 
 
@@ -121,3 +122,9 @@ def test_c096_without_the_extra_it_says_what_to_install(b: Broker, monkeypatch: 
     assert problem(answer) == (404, "not_found")
     assert "pip install 'a2a-handoff[mcp]'" in answer.json()["detail"]
     assert b.http.get("/readyz").status_code == 200
+
+
+def test_c096_a_broker_that_nobody_asks_for_mcp_does_not_load_it() -> None:
+    script = "import sys; import a2a_handoff.app; print('mcp' in sys.modules, 'mcp_types' in sys.modules)"
+    done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

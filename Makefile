@@ -33,6 +33,9 @@ check: $(STAMP) ## lint, format, types, layers
 bench: $(STAMP) ## measure, print a table of ratios
 	$(BIN)/python -m tests.benchmarks
 
+simulate: $(STAMP) ## explore every state of a handoff, with larger casts than the tests have
+	$(BIN)/python -m tests.simulation.test_exploration
+
 serve: $(STAMP) ## run the broker with the example cards
 	$(BIN)/a2a-handoff serve
 

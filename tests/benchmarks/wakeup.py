@@ -74,10 +74,10 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
 @contextmanager
 def bare_server() -> Generator[int]:
     """The bare server as a process; its port."""
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.wakeup", "--serve-bare", str(port)])
     try:
-        _until_it_listens(port)
+        until_it_listens(port)
         yield port
     finally:
         process.kill()  # it would wait for the agents that wait
@@ -87,7 +87,7 @@ def bare_server() -> Generator[int]:
 @contextmanager
 def broker_server(folder: Path) -> Generator[int]:
     """The broker as a process; its port."""
-    port = _free_port()
+    port = free_port()
     settings = {"PORT": port, "STORE": f"sqlite:///{folder}/broker.db", "CARDS": folder, "PULL_ACK_WAIT": 600}
     env = {k: v for k, v in os.environ.items() if not k.startswith(("A2A_HANDOFF_", "OTEL_"))}
     env |= {f"A2A_HANDOFF_{name}": str(value) for name, value in settings.items()}
@@ -95,20 +95,20 @@ def broker_server(folder: Path) -> Generator[int]:
         [sys.executable, "-m", "a2a_handoff", "serve"], env=env, stdout=subprocess.DEVNULL
     )
     try:
-        _until_it_listens(port)
+        until_it_listens(port)
         yield port
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return bound.getsockname()[1]
 
 
-def _until_it_listens(port: int) -> None:
+def until_it_listens(port: int) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         with socket.socket() as probe:

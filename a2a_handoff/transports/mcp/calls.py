@@ -29,7 +29,7 @@ UNREACHABLE = "unreachable"
 
 _CURSOR = "A2A-Handoff-Cursor"
 _AGAIN_S = 0.5
-#: A call that changes something is made so often, under one key, before it is given up.
+#: A call that changes something is made so often before it is given up.
 _TRIES = 3
 
 
@@ -131,16 +131,16 @@ class Calls:
         return await self._call(caller, "GET", path, params=said, wait_s=wait_s)
 
     async def post(
-        self, caller: Caller, path: str, body: Mapping[str, Any], *, key: str = "", tries: int = _TRIES
+        self, caller: Caller, path: str, body: Mapping[str, Any], *, tries: int = _TRIES
     ) -> Answer:
-        """An act, which the broker takes once however often it is made: by itself, or by its ``key``.
+        """An act that the broker takes once, however often it is made.
 
         Made again if the connection broke. Raises ``Refused``.
         """
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        headers = {"Content-Type": "application/json"}
         try:
             content = msgspec.json.encode(body)
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, OverflowError, RecursionError):
             raise Refused(Code.INVALID_PARAMS.value, "The arguments cannot be written as JSON.") from None
         for _ in range(tries - 1 if self.patient else 0):
             try:

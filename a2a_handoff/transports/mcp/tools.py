@@ -131,9 +131,9 @@ class Toolbox:
             "fallback": taken.fallback or None,
             "deadline": taken.deadline or None,
             "replay_safe": taken.replay_safe or None,
+            "message_id": taken.idempotency_key or str(uuid.uuid4()),
         }
-        key = taken.idempotency_key or str(uuid.uuid4())
-        answer = await self._calls.post(caller, "/api/handoffs", body, key=key)
+        answer = await self._calls.post(caller, "/api/handoffs", body)
         made = shown.handoff(answer.body, whole=False)
         over = made.state in ("returned", "failed", "expired")
         return shapes.OneGiven(

@@ -142,6 +142,12 @@ class RestSurface:
             return Done(status=304, headers={"ETag": tag})
         return await self._shown(handoff)
 
+    async def list_webhooks(self, request: Request, principal: Principal) -> Done:
+        """Where its sender is told of it, and how that goes."""
+        handoff = await self._broker.own(principal, request.path_params["handoff_id"])
+        found = await self._broker.webhooks.list(handoff)
+        return Done(body=native.WebhookPage(webhooks=[views.webhook_out(webhook) for webhook in found]))
+
     # --- what agents do --------------------------------------------------------------------------
 
     async def accept(self, request: Request, principal: Principal) -> Done:

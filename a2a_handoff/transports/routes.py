@@ -301,6 +301,17 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
             ),
             live.get_events,
         ),
+        (
+            Operation(
+                "GET",
+                "/api/handoffs/{handoff_id}/webhooks",
+                "See how the webhooks of a handoff are doing",
+                parameters=(_HANDOFF,),
+                answer=native.WebhookPage,
+                errors=(404,),
+            ),
+            rest.list_webhooks,
+        ),
         (_act("accept", "Accept an offer"), rest.accept),
         (_act("decline", "Decline an offer"), rest.decline),
         (_act("progress", "Report progress, or ask the caller"), rest.progress),

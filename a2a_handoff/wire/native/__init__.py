@@ -20,6 +20,8 @@ from a2a_handoff.wire.native.outbound import (
     OfferOut,
     Problem,
     ResolutionOut,
+    WebhookOut,
+    WebhookPage,
 )
 from a2a_handoff.wire.native.raw import decode, encode
 
@@ -43,6 +45,8 @@ __all__ = [
     "OfferOut",
     "Problem",
     "ResolutionOut",
+    "WebhookOut",
+    "WebhookPage",
     "decode",
     "encode",
 ]

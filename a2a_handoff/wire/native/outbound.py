@@ -239,6 +239,28 @@ class HandoffPage(Outbound):
     total: int
 
 
+class WebhookOut(Outbound):
+    """Where the sender of a handoff is told of it, and how that goes. Its secrets are not shown."""
+
+    id: str
+    url: str
+    protocol_version: str = Field(description="In which A2A it is told: 1.0, 0.3 or 0.1.")
+    state: str = Field(description="active, done (it was told the last event) or given_up.")
+    delivered: int = Field(description="Notifications that it took.")
+    failures: int = Field(description="Tries since then that it did not take.")
+    status: int | None = Field(default=None, description="HTTP status of the last answer; null without one.")
+    error: str = Field(default="", description="Why the last try failed; empty if it did not.")
+    created_at: str | None = None
+    last_at: str | None = Field(default=None, description="When it was last called.")
+    failing_since: str | None = None
+
+
+class WebhookPage(Outbound):
+    """``GET /api/handoffs/{handoff_id}/webhooks``, the oldest first."""
+
+    webhooks: list[WebhookOut]
+
+
 class ChainOut(Outbound):
     """All handoffs of one correlation id, oldest first."""
 

@@ -18,7 +18,7 @@ from a2a_handoff.core.agents import AgentView
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import Candidate, HandoffRequested, PassedOver, Resolution, State
 from a2a_handoff.core.handoff import Attempt, Handoff
-from a2a_handoff.ports import Broadcast, Chain, Recorded
+from a2a_handoff.ports import Broadcast, Chain, Recorded, Webhook
 from a2a_handoff.wire.cursor import seal, unseal
 from a2a_handoff.wire.fields import write_instant
 from a2a_handoff.wire.native import outbound as out
@@ -178,6 +178,23 @@ def offer_out(shown: out.HandoffOut, handoff: Handoff, news: out.NewsOut) -> out
 def news_out(broadcasts: Iterable[Broadcast], *, cursor: str, resync: bool) -> out.NewsOut:
     """What a watch came back with beside an offer."""
     return out.NewsOut(broadcasts=[broadcast_out(b) for b in broadcasts], cursor=cursor, resync=resync)
+
+
+def webhook_out(webhook: Webhook) -> out.WebhookOut:
+    """A webhook as its owner sees how it goes."""
+    return out.WebhookOut(
+        id=webhook.id,
+        url=webhook.url,
+        protocol_version=webhook.generation,
+        state=webhook.state,
+        delivered=webhook.delivered,
+        failures=webhook.failures,
+        status=webhook.status or None,
+        error=webhook.error,
+        created_at=_when(webhook.created_at),
+        last_at=_when(webhook.last_at),
+        failing_since=_when(webhook.failing_since),
+    )
 
 
 def broadcast_out(broadcast: Broadcast) -> out.BroadcastOut:

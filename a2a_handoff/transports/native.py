@@ -1,7 +1,8 @@
 """What the native REST handlers share: reading a call, and what they answer.
 
 Duty: bodies within their limit, parameters, tags of versions; answers and refusals as responses.
-Sources: RFC 9457 (problem details), RFC 9110 sections 8.8.3 and 13.1 (entity tags, preconditions).
+Sources: RFC 9457 (problem details), RFC 9110 sections 8.8.3 and 13.1 (entity tags, preconditions), RFC
+7240 (preferences).
 Not here: what is asked (``rest``, ``live``), which routes there are (``routes``).
 """
 
@@ -154,6 +155,19 @@ def is_known(request: Request, tag: str) -> bool:
     """Whether ``If-None-Match`` says that the caller has this one."""
     header = request.headers.get("if-none-match", "")
     return any(named.strip().removeprefix("W/") in ("*", tag) for named in header.split(","))
+
+
+# --- preferences ---------------------------------------------------------------------------------
+
+_MINIMAL = "return=minimal"
+#: Says that the caller gets as little as it wanted.
+APPLIED = {"Preference-Applied": _MINIMAL}
+
+
+def wants_little(request: Request) -> bool:
+    """Whether the caller does not want to see what it knows already (RFC 7240 section 4.2)."""
+    named = ",".join(request.headers.getlist("prefer")).split(",")
+    return any(each.partition(";")[0].strip().lower().replace('"', "") == _MINIMAL for each in named)
 
 
 # --- refusing ------------------------------------------------------------------------------------

@@ -20,12 +20,14 @@ from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.ports import HandoffQuery, Principal
 from a2a_handoff.transports.calls import NativeCalls, Origin, Verb
 from a2a_handoff.transports.native import (
+    APPLIED,
     Done,
     body_of,
     is_known,
     number,
     tag_of,
     wanted_versions,
+    wants_little,
     words,
     wrong,
 )
@@ -185,7 +187,11 @@ class RestSurface:
         after = await self._calls.act(
             principal, verb, request.path_params["handoff_id"], body, versions=wanted_versions(request)
         )
-        return await self._shown(after, to_holder=to_holder)
+        if not wants_little(request):
+            return await self._shown(after, to_holder=to_holder)
+        tag = tag_of(await self._broker.journal.versions(after))
+        short = views.handoff_out(after, trace_url=self._calls.trace_url(after))
+        return Done(body=short, headers={"ETag": tag, **APPLIED})
 
     # --- chains and explanations -----------------------------------------------------------------
 

@@ -104,8 +104,14 @@ def _act(verb: str, summary: str) -> Operation:
         "POST",
         f"/api/handoffs/{{handoff_id}}/{verb}",
         summary,
-        parameters=(_HANDOFF, Parameter("If-Match", "Only if it is still at this ETag.", where="header")),
-        headers=(_ETAG,),
+        parameters=(
+            _HANDOFF,
+            Parameter("If-Match", "Only if it is still at this ETag.", where="header"),
+            Parameter(
+                "Prefer", "return=minimal: answered without message, context and artifacts.", where="header"
+            ),
+        ),
+        headers=(_ETAG, ("Preference-Applied", "return=minimal, if that was done.")),
         body=native.ActionIn,
         body_required=False,
         answer=native.HandoffOut,

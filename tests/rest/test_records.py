@@ -62,6 +62,23 @@ def test_of_results_that_come_at_once_the_first_counts_and_answers_all(b: Broker
     assert b.log(handoff_id).count("handoff_completed") == 1
 
 
+# --- short answers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", ["return=minimal", "respond-async, Return=Minimal; x=1", 'return="minimal"'])
+def test_who_reports_often_is_answered_without_what_it_knows(b: Broker, cursor: Puller, said: str) -> None:
+    handoff_id = hand_off(b, target_agent="cursor")["handoff_id"]
+    cursor.do("accept", handoff_id)
+    artifacts = [{"artifactId": "a", "parts": [{"text": "x" * 100_000}]}]
+    whole = cursor.act("progress", handoff_id, artifacts=artifacts)
+    short = cursor.act("progress", handoff_id, headers={"Prefer": said}, message="on")
+    assert len(whole.content) > 100_000 > 10 * len(short.content)
+    assert (short.json()["state"], short.json()["artifacts"]) == ("acknowledged", [])
+    assert short.headers["preference-applied"] == "return=minimal"
+    assert short.headers["etag"] == b.http.get(f"/api/handoffs/{handoff_id}").headers["etag"]
+    assert "preference-applied" not in whole.headers
+
+
 # --- lists -----------------------------------------------------------------------------------------
 
 

@@ -472,7 +472,7 @@ def _implied_ack(attempt: Attempt, now: float) -> tuple[Event, ...]:
 
 def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Event, ...]:
     attempt = _current(h, c.attempt)
-    if h.uncertain or h.output_started or attempt.remote.task_id or h.state in _ASKED:
+    if h.output_started or attempt.remote.task_id or h.state in _ASKED:
         return _mark_uncertain(h, attempt, c.detail, now)  # it has begun, whatever failed now
     if c.again and attempt.deliveries < h.policy.deliveries and not h.cancel_requested:
         wait_s = h.policy.retry_delay(attempt.deliveries, c.means.jitter)

@@ -172,7 +172,8 @@ def _outcomes(cast: Cast, h: Handoff, work: Work) -> Iterator[Command]:
     match kind:
         case WorkKind.DELIVER:
             for given in cast.means(h):
-                for again in (True, False):
+                # Only the first delivery of an attempt can prove that nothing has begun.
+                for again in () if h.uncertain else (True, False):
                     yield ev.DeliveryFailed(
                         attempt=number,
                         outcome=Outcome.TARGET_UNAVAILABLE,

@@ -55,6 +55,7 @@ from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import App, Receive, Scope, Send
+from a2a_handoff.transports.asyncapi import document as asyncapi
 from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.http import BoundedHttp
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
@@ -398,6 +399,7 @@ class Application:
             Route("/agents/{agent_id}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/agents/{agent_id}/{rest:path}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/mcp", self._mcp),
+            Route("/asyncapi.json", self._asyncapi, methods=["GET"]),
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
@@ -419,6 +421,11 @@ class Application:
         }
         links = {name: self.url + path for name, path in paths.items()}
         return JSONResponse({"name": "a2a-handoff", "version": __version__} | links)
+
+    async def _asyncapi(self, request: Request) -> Response:
+        """The description of the WebSocket."""
+        del request
+        return Response(asyncapi(), media_type="application/json")
 
     async def _card(self, request: Request) -> Response:
         return _card_response(

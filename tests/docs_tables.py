@@ -19,7 +19,9 @@ from a2a_handoff.core.errors import ERRORS, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.machine import ALLOWED
 from a2a_handoff.ports import RemoteState
+from a2a_handoff.transports.asyncapi import document as asyncapi
 from a2a_handoff.transports.mcp.tools import TOOLS
+from a2a_handoff.wire.native.frames import EVENTS, FROM_BROKER, FROM_CLIENT
 from a2a_handoff.wire.native.tools import HandoffGiven, schema_of
 from a2a_handoff.wire.projection import states_of
 from tests.support.machine import every_command, in_state
@@ -154,6 +156,22 @@ def _default(name: str, field: dict[str, Any], schema: dict[str, Any]) -> str:
     return "" if value in (None, "") else f"`{json.dumps(value)}`"
 
 
+def frames() -> str:
+    """Every kind of WebSocket frame, and what it says."""
+    rows = [
+        f"| {sender} | `{kind}` | {' '.join((model.__doc__ or '').split())} |"
+        for sender, models in (("agent", FROM_CLIENT), ("broker", FROM_BROKER))
+        for kind, model in models.items()
+    ]
+    return "\n".join(("| Sent by | `type` | What it is |", "|---|---|---|", *rows))
+
+
+def socket_events() -> str:
+    """The events that a workspace hears over WebSockets."""
+    rows = [f"| `handoff:{name}` | {data} | {meaning} |" for name, (data, meaning) in EVENTS.items()]
+    return "\n".join(("| Event | In its data | When |", "|---|---|---|", *rows))
+
+
 #: page -> section -> what makes it.
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
     "reference/errors.md": {"errors": errors, "outcomes": outcomes},
@@ -165,6 +183,7 @@ SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
         "handoff": tool_handoff,
     },
     "reference/settings.md": {"settings": settings_table},
+    "reference/websocket.md": {"frames": frames, "events": socket_events},
 }
 
 
@@ -191,6 +210,8 @@ def main(arguments: list[str]) -> int:
         return 1 if stale else 0
     for page in stale:
         (DOCS / page).write_text(current(page), encoding="utf-8")
+    described = json.dumps(json.loads(asyncapi()), indent=1, ensure_ascii=False)
+    (DOCS / "reference" / "asyncapi.json").write_text(f"{described}\n", encoding="utf-8")
     telemetry.PAGE.write_text(telemetry.written(telemetry.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

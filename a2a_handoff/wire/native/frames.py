@@ -272,6 +272,25 @@ FROM_BROKER: Mapping[str, type[Outbound]] = MappingProxyType(
 )
 
 
+#: The names of events, after ``handoff:``, and what is in their data beside ``handoffId``.
+EVENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "created": ("targetAgent, task", "A task is handed off; targetAgent is who is asked first."),
+        "offered": ("agent, attempt", "It was offered to an agent."),
+        "accepted": ("agent, attempt", "The agent took it; the sender let go."),
+        "input_required": ("", "The agent asks the caller something."),
+        "auth_required": ("", "The agent asks the caller for a credential."),
+        "handed_off": ("childId", "The agent passed it on."),
+        "escalated": ("reason, detail", "Nobody took it: a person or a supervisor is asked."),
+        "completed": ("result", "It is done."),
+        "failed": ("reason, detail", "The agent failed it."),
+        "returned": ("reason, detail", "It is with its sender again."),
+        "canceled": ("", "It was canceled."),
+        "expired": ("reason, detail", "Its deadline passed."),
+    }
+)
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 

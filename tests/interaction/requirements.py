@@ -30,6 +30,8 @@ _NO_LISTING: Mapping[str, str] = dict.fromkeys(_FIRST, "the first generation lis
 _ALWAYS_BLOCKS: Mapping[str, str] = dict.fromkeys(
     _FIRST, "tasks/send waits; who does not want to wait streams"
 )
+_NATIVE_PUSH = {"native": "webhooks are set by A2A; how they are doing is shown by GET …/webhooks"}
+_ONE_PUSH = dict.fromkeys(_FIRST, "the first generation has one webhook for a task, and cannot remove it")
 _OWN_FACE = {"face": "a face is that of one agent, so the target is always known"}
 
 
@@ -339,6 +341,49 @@ REQUIREMENTS = (
         id="agent.first",
         source="A2A 0.1",
         behaviour="An agent of the first generation is served.",
+    ),
+    # --- webhooks --------------------------------------------------------------------------------
+    Requirement(
+        id="push.message",
+        source="A2A 1.0 sections 3.2.2 and 4.3.3",
+        behaviour="A webhook that is named in the message hears every event of the task, its end too.",
+        gaps=_NATIVE_PUSH,
+    ),
+    Requirement(
+        id="push.set",
+        source="A2A 1.0 sections 3.1.7 and 3.1.8",
+        behaviour="A webhook is set for a task under way, shown as it was set, and told what comes.",
+        gaps=_NATIVE_PUSH,
+    ),
+    Requirement(
+        id="push.several",
+        source="A2A 1.0 sections 3.1.7 and 3.1.9",
+        behaviour="A task has several webhooks, each with its id; the same id set again is the same one.",
+        gaps=_NATIVE_PUSH | _ONE_PUSH,
+    ),
+    Requirement(
+        id="push.one",
+        source="A2A 0.1; a2a-sdk 0.3 for configurations without an id",
+        behaviour="Before 1.0 a task has one webhook without an id: set again it is replaced.",
+        gaps=_NATIVE_PUSH | dict.fromkeys(("jsonrpc-1.0", "http-1.0", "face"), "an id is made for each"),
+    ),
+    Requirement(
+        id="push.delete",
+        source="A2A 1.0 section 3.1.10",
+        behaviour="A webhook is removed, once or again.",
+        gaps=_NATIVE_PUSH | _ONE_PUSH,
+    ),
+    Requirement(
+        id="push.unknown",
+        source="A2A 1.0 section 3.1.8",
+        behaviour="A webhook that is not there, or one of a task that is not there, is not found.",
+        gaps=_NATIVE_PUSH,
+    ),
+    Requirement(
+        id="push.address",
+        source="A2A 1.0 section 13.2",
+        behaviour="A webhook at an address that the broker may not call is refused where it is written.",
+        gaps=_NATIVE_PUSH,
     ),
     # --- cards -----------------------------------------------------------------------------------
     Requirement(

@@ -93,6 +93,18 @@ class Page(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Config:
+    """A push configuration as a surface shows it. ``scheme`` is the first one."""
+
+    task: str
+    id: str
+    url: str
+    token: str
+    scheme: str
+    credentials: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ask:
     """What a test wants to send."""
 
@@ -105,6 +117,8 @@ class Ask:
     history: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     facts: str = ""
+    push: str = ""
+    """The URL of a webhook."""
 
 
 # --- dialects ------------------------------------------------------------------------------------
@@ -112,14 +126,22 @@ class Ask:
 METHODS: Mapping[str, str] = {
     "send": "SendMessage", "stream": "SendStreamingMessage", "get": "GetTask",
     "list": "ListTasks", "cancel": "CancelTask", "subscribe": "SubscribeToTask",
+    "set_push": "CreateTaskPushNotificationConfig", "get_push": "GetTaskPushNotificationConfig",
+    "list_push": "ListTaskPushNotificationConfigs", "delete_push": "DeleteTaskPushNotificationConfig",
 }  # fmt: skip
 METHODS_03: Mapping[str, str] = {
     "send": "message/send", "stream": "message/stream", "get": "tasks/get",
     "list": "tasks/list", "cancel": "tasks/cancel", "subscribe": "tasks/resubscribe",
+    "set_push": "tasks/pushNotificationConfig/set", "get_push": "tasks/pushNotificationConfig/get",
+    "list_push": "tasks/pushNotificationConfig/list", "delete_push": "tasks/pushNotificationConfig/delete",
 }  # fmt: skip
 METHODS_01: Mapping[str, str] = {
     "send": "tasks/send", "stream": "tasks/sendSubscribe", "get": "tasks/get",
     "cancel": "tasks/cancel", "subscribe": "tasks/resubscribe",
+    "set_push": "tasks/pushNotification/set", "get_push": "tasks/pushNotification/get",
+}  # fmt: skip
+PUSH_VERBS: Mapping[str, str] = {
+    "set_push": "POST", "get_push": "GET", "list_push": "GET", "delete_push": "DELETE",
 }  # fmt: skip
 
 
@@ -129,6 +151,8 @@ class Dialect:
     methods = METHODS
     version = "1.0"
     wraps = True
+    push_member = "taskPushNotificationConfig"
+    push_ids = ("taskId", "id")
 
     def message(self, ask: Ask) -> dict[str, Any]:
         message: dict[str, Any] = {
@@ -149,9 +173,23 @@ class Dialect:
     def params(self, ask: Ask) -> dict[str, Any]:
         """Params of a message."""
         params: dict[str, Any] = {"message": self.message(ask)}
-        if settings := self.settings(ask):
+        settings = self.settings(ask)
+        if ask.push:
+            settings[self.push_member] = {"url": ask.push}
+        if settings:
             params["configuration"] = settings
         return params | _beside(ask)
+
+    def push_params(self, task_id: str, config_id: str, config: dict[str, Any] | None) -> dict[str, Any]:
+        """Params about the push configurations of a task; ``config`` is one of 1.0, to set."""
+        if config is not None:
+            return {"taskId": task_id, **config}
+        task, name = self.push_ids
+        return {task: task_id} | ({name: config_id} if config_id else {})
+
+    def push_config(self, result: dict[str, Any]) -> Config:
+        """A push configuration out of a result."""
+        return _config(result, result["taskId"])
 
     def task(self, result: dict[str, Any], *, sent: bool = False) -> Seen:
         """A task out of a result."""
@@ -174,6 +212,16 @@ class Dialect03(Dialect):
     methods = METHODS_03
     version = ""
     wraps = False
+    push_member = "pushNotificationConfig"
+    push_ids = ("id", "pushNotificationConfigId")
+
+    def push_params(self, task_id: str, config_id: str, config: dict[str, Any] | None) -> dict[str, Any]:
+        if config is None:
+            return super().push_params(task_id, config_id, None)
+        return {"taskId": task_id, "pushNotificationConfig": _old_config(config)}
+
+    def push_config(self, result: dict[str, Any]) -> Config:
+        return _config(result["pushNotificationConfig"], result["taskId"])
 
     def message(self, ask: Ask) -> dict[str, Any]:
         parts = [{"kind": "text", "text": ask.text}]
@@ -197,6 +245,19 @@ class Dialect03Http(Dialect):
     """A2A 0.3 over HTTP+JSON, which is the ProtoJSON of its proto."""
 
     version = ""
+    push_member = "pushNotification"
+
+    def push_params(self, task_id: str, config_id: str, config: dict[str, Any] | None) -> dict[str, Any]:
+        if config is None:
+            return super().push_params(task_id, config_id, None)
+        inner = {"pushNotificationConfig": _old_config(config)}
+        return {"taskId": task_id, "parent": f"tasks/{task_id}", "config": inner}
+
+    def push_config(self, result: dict[str, Any]) -> Config:
+        kind, task_id, configs, config_id = result["name"].split("/")
+        config = _config(result["pushNotificationConfig"], task_id)
+        assert (kind, configs, config_id) == ("tasks", "pushNotificationConfigs", config.id)
+        return config
 
     def message(self, ask: Ask) -> dict[str, Any]:
         message = super().message(ask)
@@ -229,7 +290,16 @@ class Dialect01(Dialect):
             params["sessionId"] = ask.context_id
         if ask.history is not None:
             params["historyLength"] = ask.history
+        if ask.push:
+            params["pushNotification"] = {"url": ask.push}
         return params | _beside(ask)
+
+    def push_params(self, task_id: str, config_id: str, config: dict[str, Any] | None) -> dict[str, Any]:
+        """There is one configuration for a task, and it has no id."""
+        return {"id": task_id} | ({"pushNotificationConfig": _old_config(config)} if config else {})
+
+    def push_config(self, result: dict[str, Any]) -> Config:
+        return _config(result["pushNotificationConfig"], result["id"])
 
     def event(self, result: dict[str, Any]) -> Heard:
         if "artifact" in result:
@@ -240,6 +310,23 @@ class Dialect01(Dialect):
         final = heard.state in ("completed", "failed", "canceled", "input_required")
         assert result["final"] is final, result
         return heard
+
+
+def _old_config(config: dict[str, Any]) -> dict[str, Any]:
+    """A push configuration of 1.0 as one of the older generations."""
+    if "authentication" not in config:
+        return config
+    authentication = dict(config["authentication"])
+    return config | {"authentication": {"schemes": [authentication.pop("scheme")], **authentication}}
+
+
+def _config(body: dict[str, Any], task_id: str) -> Config:
+    authentication = body.get("authentication", {})
+    (scheme,) = authentication.get("schemes", [authentication.get("scheme", "")])
+    return Config(
+        task=task_id, id=body.get("id", ""), url=body["url"], token=body.get("token", ""), scheme=scheme,
+        credentials=authentication.get("credentials", ""),
+    )  # fmt: skip
 
 
 def _beside(ask: Ask) -> dict[str, Any]:
@@ -411,6 +498,24 @@ class Wire(Surface):
     def reply(self, task: Seen, text: str, **more: Any) -> Seen:
         return self.send(text, task=task.id, context=False, **more)
 
+    def set_push(self, task_id: str, **config: Any) -> Config:
+        """Set a push configuration, written as in 1.0."""
+        params = self.dialect.push_params(task_id, "", config)
+        return self.dialect.push_config(self.call("set_push", params, {}, ""))
+
+    def get_push(self, task_id: str, config_id: str = "") -> Config:
+        params = self.dialect.push_params(task_id, config_id, None)
+        return self.dialect.push_config(self.call("get_push", params, {}, ""))
+
+    def list_push(self, task_id: str) -> list[Config]:
+        page: Any = self.call("list_push", self.dialect.push_params(task_id, "", None), {}, "")
+        configs = page if isinstance(self.dialect, Dialect03) else page["configs"]
+        return [self.dialect.push_config(config) for config in configs]
+
+    def delete_push(self, task_id: str, config_id: str) -> Any:
+        """Remove it; what is answered."""
+        return self.call("delete_push", self.dialect.push_params(task_id, config_id, None), {}, "")
+
     def post(self, path: str, body: Any, headers: Mapping[str, str], facts: str) -> httpx.Response:
         named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
         content = written(body, facts)
@@ -506,9 +611,18 @@ class Rest(Wire):
             answer = self.broker.http.get(path, params=query, headers={**named, **headers})
         elif operation == "cancel":
             answer = self.post(f"{self._prefix}/tasks/{params['id']}:cancel", {}, headers, facts)
+        elif operation in PUSH_VERBS:
+            answer = self._push(PUSH_VERBS[operation], params)
         else:
             answer = self.post(f"{self._prefix}/message:send", params, headers, facts)
         return _rest_result(answer)
+
+    def _push(self, verb: str, params: dict[str, Any]) -> httpx.Response:
+        path = f"{self._prefix}/tasks/{params.pop('taskId')}/pushNotificationConfigs"
+        named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
+        if verb == "POST":
+            return self.broker.http.post(path, json=params, headers=named)
+        return self.broker.http.request(verb, "/".join((path, *params.values())), headers=named)
 
     def follow(
         self, operation: str, params: dict[str, Any], headers: Mapping[str, str], facts: str

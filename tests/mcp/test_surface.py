@@ -99,8 +99,16 @@ def test_a_broker_that_stops_lets_those_who_wait_go(tmp_path: Path) -> None:
         async def body() -> None:
             async with door.client() as client:
                 good(await client.call_tool("watch_handoffs", {"timeout": 0}))
-                watching = asyncio.create_task(client.call_tool("watch_handoffs", {"timeout": 300}))
-                await asyncio.sleep(0)
+                begun = asyncio.Event()
+
+                async def hear(*_: object) -> None:
+                    begun.set()
+
+                long = {"timeout": 300, "pollInterval": 0.1}
+                watching = asyncio.create_task(
+                    client.call_tool("watch_handoffs", long, progress_callback=hear)
+                )
+                await asyncio.wait_for(begun.wait(), 20)
                 stopping = threading.Thread(target=lambda: codes.append(running.stop()))
                 stopping.start()
                 await asyncio.wait({watching}, timeout=20)

@@ -7,7 +7,7 @@ Rules: no sessions, so any replica answers any call, and a call that runs ends w
 call is judged for every path alike before a request comes here (``security.sites``), so the package's own
 check of Host and Origin, which knows only fixed lists, is off.
 Sources: MCP 2025-06-18 and 2026-07-28, section Transports, streamable HTTP.
-Not here: the tools (``tools``), the protocol (``server``).
+Not here: the tools (``tools``), the protocol (``server``), cancels (``exchange``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.transports.asgi import (
     App,
     ClientGone,
-    Message,
     Receive,
     Scope,
     Send,
@@ -34,6 +33,7 @@ from a2a_handoff.transports.asgi import (
     read_body,
 )
 from a2a_handoff.transports.mcp.calls import Caller, Calls
+from a2a_handoff.transports.mcp.exchange import Exchanges
 from a2a_handoff.transports.mcp.tools import Toolbox
 from a2a_handoff.transports.rendering import refuse
 from a2a_handoff.wire import faults
@@ -58,6 +58,7 @@ class McpSurface:
         self._native = native
         self._body_max = body_max
         self._opening = asyncio.Lock()
+        self._exchanges = Exchanges()
         self._manager: StreamableHTTPSessionManager | None = None
         self._runs: list[asyncio.Task[None]] = []
 
@@ -76,7 +77,7 @@ class McpSurface:
         except HandoffError as error:
             await refuse(send, faults.problem(error, scope["path"]))
             return
-        await manager.handle_request(scope, _again(body, receive), send)
+        await self._exchanges.answer(manager.handle_request, body, scope, receive, send)
 
     async def close(self) -> None:
         """End what still runs."""
@@ -136,17 +137,3 @@ def _caller_of(context: Context) -> Caller:
         instance_id=query.get("instance", ""),
         headers={name: request.headers[name] for name in _PASSED if name in request.headers},
     )
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, to be read; then what comes of the connection."""
-    read = False
-
-    async def replay() -> Message:
-        nonlocal read
-        if read:
-            return await receive()
-        read = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay

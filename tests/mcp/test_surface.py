@@ -101,7 +101,7 @@ def test_a_broker_that_stops_lets_those_who_wait_go(tmp_path: Path) -> None:
                 good(await client.call_tool("watch_handoffs", {"timeout": 0}))
                 begun = asyncio.Event()
 
-                async def hear(*_: object) -> None:
+                async def hear(progress: float, total: float | None, message: str | None) -> None:
                     begun.set()
 
                 long = {"timeout": 300, "pollInterval": 0.1}

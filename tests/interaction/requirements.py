@@ -385,6 +385,61 @@ REQUIREMENTS = (
         behaviour="A webhook at an address that the broker may not call is refused where it is written.",
         gaps=_NATIVE_PUSH,
     ),
+    # --- agents that fetch their work, over REST and over the WebSocket --------------------------
+    Requirement(
+        id="pull.work",
+        source="docs/how-to/fetch-work.md; docs/reference/websocket.md",
+        behaviour="Work is offered, accepted, reported and completed.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.decline",
+        source="docs/how-to/fetch-work.md",
+        behaviour="What an agent declines moves on at once, with the reason.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.release",
+        source="docs/how-to/fetch-work.md",
+        behaviour="A task is given back to its sender, or failed.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.fencing",
+        source="docs/how-to/fetch-work.md",
+        behaviour="A repeat does no harm; an attempt that is over is refused, and so is a stranger's handoff.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.asks",
+        source="docs/how-to/fetch-work.md",
+        behaviour="An agent asks the caller and goes on with the reply.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.cursor",
+        source="docs/how-to/fetch-work.md; docs/reference/websocket.md",
+        behaviour="With a cursor only what is new is shown, without one all that is open.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.instances",
+        source="docs/how-to/fetch-work.md",
+        behaviour="Of several processes of one agent the first to accept has the task.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.broadcasts",
+        source="docs/how-to/fetch-work.md",
+        behaviour="What one agent says the others of its workspace hear.",
+        apart=True,
+    ),
+    Requirement(
+        id="pull.heartbeat",
+        source="docs/how-to/fetch-work.md",
+        behaviour="An agent says how it is doing, and the others see it.",
+        apart=True,
+    ),
     # --- cards -----------------------------------------------------------------------------------
     Requirement(
         id="card.paths",

@@ -100,6 +100,23 @@ def test_the_editor_delegates_browser_tests_to_the_assistant(b: Served) -> None:
             }
 
 
+def test_editor_and_assistant_work_over_sockets_through_a_cut(b: Served) -> None:
+    """Nobody polls. The event may come before the answer of the call that it follows from."""
+    with worker("live_editor", b.url) as editor:
+        assert editor.next() == {"did": "registered"}
+        with worker("live_assistant", b.url) as assistant:
+            told = [assistant.next() for _ in range(3)]
+            assert {"did": "asked", "status": "pending"} in told
+            created = {"targetAgent": "cursor", "task": "Review a.py"}
+            heard = {"did": "heard", "mine": True}
+            assert heard | {"event": "handoff:created", "data": created} in told
+            assert told[-1] == heard | {
+                "event": "handoff:completed",
+                "data": {"result": {"comments": ["fine"]}},
+            }
+            assert editor.next() == {"did": "accepted", "task": "Review a.py", "files": ["a.py"]}
+
+
 def test_the_task_of_an_a2a_client_is_done_by_the_editor_behind_its_long_poll(b: Served) -> None:
     """Any A2A client reaches it at its face, and hears every word."""
     with worker("reviewing_editor", b.url) as editor:

@@ -1,4 +1,4 @@
-"""Agents of the two worked examples, as programs of their own that know nothing but HTTP and JSON.
+"""Agents of the two worked examples, as programs of their own that know nothing but HTTP, WebSockets and JSON.
 
 ``python workers.py ROLE URL``. Each prints what it did, one line of JSON for each step.
 """
@@ -157,6 +157,64 @@ def assistant_with_a_browser(url: str) -> None:
     tell(did="read", result=poll_result(url, made["handoff_id"]))
 
 
+# --- the same review with a socket in place of every poll -------------------------------------------
+
+
+def connected(url: str, **hello: Any) -> Any:
+    """A socket of an agent, after its hello."""
+    from websockets.sync.client import connect
+
+    socket = connect(url.replace("http", "ws", 1) + "/ws", proxy=None)
+    socket.send(json.dumps({"type": "hello", **hello}))
+    welcome = json.loads(socket.recv(60))
+    assert welcome["type"] == "welcome", welcome
+    return socket
+
+
+def live_editor(url: str) -> None:
+    """Is told of work, does it, tells on, until it hears that this was all. Its socket is cut once."""
+    socket = connected(url, agent_id="cursor", platform="cursor", instance_id="window-1")
+    tell(did="registered")
+    cut = False
+    while True:
+        frame = json.loads(socket.recv(60))
+        if frame["type"] == "broadcast" and frame["message"] == "that was all" and cut:
+            socket.close()
+            return
+        if frame["type"] != "offer":
+            continue
+        if not cut:
+            cut = True
+            socket.socket.close()  # the laptop sleeps, without a word
+            socket = connected(url, agent_id="cursor", cursor=frame["cursor"])
+        here, facts = {"handoff_id": frame["handoff_id"]}, frame["context"]["key_facts"]
+        socket.send(json.dumps({"type": "accept", **here, "attempt": frame["attempt"]}))
+        tell(did="accepted", task=frame["task"], files=facts["files"])
+        socket.send(json.dumps({"type": "progress", **here, "message": f"reading {facts['files'][0]}"}))
+        socket.send(json.dumps({"type": "complete", **here, "result": {"comments": ["fine"]}}))
+
+
+def live_assistant(url: str) -> None:
+    """Hands the review over its socket, and hears of the result as everybody in the workspace does."""
+    socket = connected(url, agent_id="cowork", platform="cowork", events=True)
+    handoff = {"targetAgent": "cursor", "task": "Review a.py", "context": {"files": ["a.py"]}}
+    socket.send(json.dumps({"type": "create", "id": "c-1", "handoff": handoff}))
+    mine = ""
+    while True:
+        frame = json.loads(socket.recv(60))
+        if frame["type"] == "ok":
+            mine = frame["handoff"]["handoff_id"]
+            tell(did="asked", status=frame["handoff"]["status"])
+        if frame["type"] == "event" and frame["event"] in ("handoff:created", "handoff:completed"):
+            data = dict(frame["data"])
+            tell(did="heard", event=frame["event"], mine=data.pop("handoffId") == mine or not mine, data=data)
+        if frame["type"] == "event" and frame["event"] == "handoff:completed":
+            break
+    socket.send(json.dumps({"type": "broadcast", "channel": "general", "message": "that was all"}))
+    socket.recv(60)
+    socket.close()
+
+
 ROLES: dict[str, Callable[[str], None]] = {
     role.__name__: role
     for role in (
@@ -164,7 +222,8 @@ ROLES: dict[str, Callable[[str], None]] = {
         asking_assistant,
         delegating_editor,
         testing_assistant,
-        assistant_with_a_browser,
+        live_editor,
+        live_assistant,
     )
 }
 

@@ -207,6 +207,24 @@ def test_oversized_arguments_are_refused_and_the_next_call_works(door: Door) -> 
     asyncio.run(body())
 
 
+def test_a_large_result_is_read_alone(door: Door, b: Broker) -> None:
+    b.register("cowork")
+    large = {"log": "x" * 20_000}
+
+    async def body() -> None:
+        async with door.client() as client:
+            wish = {"targetAgent": "cowork", "task": "x"}
+            made = good(await client.call_tool("create_handoff", wish))["handoff"]["handoffId"]
+            b.http.post(f"/api/handoffs/{made}/complete", json={"result": large})
+            (sent,) = good(await client.call_tool("check_handoffs", {}))["sent"]
+            assert "result" not in sent
+            assert "handoffId" in sent["warnings"][0]
+            whole = good(await client.call_tool("check_handoffs", {"handoffId": made}))["handoff"]
+            assert whole["result"] == large
+
+    asyncio.run(body())
+
+
 def test_c083_text_arrives_as_it_was_written(door: Door, b: Broker) -> None:
     words = "订单 🧪‍🦰 مرحبا \u0000 \U0010ffff"
 

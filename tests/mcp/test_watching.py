@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.conftest import Door, ask, good, refused
+from tests.support.agents import card
 from tests.support.running import Broker
 from tests.support.served import served
 from tests.support.wire import eventually
@@ -178,6 +179,18 @@ def test_an_offer_that_is_not_to_be_accepted_by_itself_is_shown_until_it_is(door
                 assert b.handoff(made)["state"] == "offered"
             good(await client.call_tool("accept_handoff", {"handoffId": made}))
             assert b.handoff(made)["state"] == "acknowledged"
+
+    asyncio.run(body())
+
+
+def test_who_watches_as_an_agent_that_has_an_address_is_told_so(door: Door, b: Broker) -> None:
+    b.register("remote", card=card("http://127.0.0.1:9"))
+
+    async def body() -> None:
+        async with door.client("remote") as client:
+            error = refused(await client.call_tool("watch_handoffs", NOW))
+            assert error["code"] == "wrong_state"
+            assert "has an address" in error["message"]
 
     asyncio.run(body())
 

@@ -151,18 +151,22 @@ class Calls:
                 await asyncio.sleep(_AGAIN_S)
         return await self._call(caller, "POST", path, content=content, headers=headers)
 
-    async def present(self, caller: Caller, agent_id: str) -> None:
-        """Give a sign of life; one's own agent is registered if nobody knows it. Raises ``Refused``."""
+    async def present(self, caller: Caller, agent_id: str) -> dict[str, Any]:
+        """Give a sign of life; one's own agent is registered if nobody knows it. The agent as it is.
+
+        Raises ``Refused``.
+        """
         try:
-            await self.post(caller, f"/api/agents/{segment(agent_id)}/heartbeat", {}, tries=1)
+            answer = await self.post(caller, f"/api/agents/{segment(agent_id)}/heartbeat", {}, tries=1)
         except Refused as refused:
             if refused.code != Code.AGENT_NOT_FOUND.value or fold(agent_id) != fold(caller.agent_id):
                 raise
-            await self.register(caller)
+            return await self.register(caller)
+        return answer.body
 
-    async def register(self, caller: Caller) -> None:
-        """Register the caller's agent. Raises ``Refused``."""
-        await self.post(caller, "/api/agents", caller.registration(), tries=1)
+    async def register(self, caller: Caller) -> dict[str, Any]:
+        """Register the caller's agent; the agent as it is. Raises ``Refused``."""
+        return (await self.post(caller, "/api/agents", caller.registration(), tries=1)).body
 
     async def _call(
         self,

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
+
 from a2a_handoff.wire.native.tools import AgentGiven, BroadcastGiven, HandoffGiven
 
 Json = dict[str, Any]
+
+#: Of a handoff among others, so that a list of them does not fill a model's memory.
+RESULT_BYTES_MAX = 8_192
 
 
 def handoff(shown: Json, *, whole: bool = True) -> HandoffGiven:
     """One handoff. Not ``whole``: without what its sender knows, or who has read it before."""
     attempts: list[Json] = shown.get("attempts") or []
     children: list[Json] = shown.get("children") or []
+    result, warnings = shown.get("result"), list(shown.get("warnings") or [])
+    if not whole and result is not None and len(msgspec.json.encode(result)) > RESULT_BYTES_MAX:
+        result = None
+        warnings.append("The result is large: read it by check_handoffs with this handoffId.")
     return HandoffGiven(
         handoff_id=shown["handoff_id"],
         state=shown["state"],
@@ -26,7 +35,7 @@ def handoff(shown: Json, *, whole: bool = True) -> HandoffGiven:
         context=shown.get("context") if whole else None,
         parts=_more_parts(shown) if whole else [],
         said=text_of(shown.get("status_message")),
-        result=shown.get("result"),
+        result=result,
         outcome=shown.get("outcome") or "",
         detail=shown.get("detail", ""),
         attempts=[_attempt(each) for each in attempts if each.get("outcome")],
@@ -36,7 +45,7 @@ def handoff(shown: Json, *, whole: bool = True) -> HandoffGiven:
         deadline=shown.get("deadline") or "",
         correlation_id=shown.get("correlation_id", ""),
         trace_id=shown.get("trace_id", ""),
-        warnings=shown.get("warnings") or [],
+        warnings=warnings,
     )
 
 

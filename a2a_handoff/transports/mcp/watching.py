@@ -48,6 +48,8 @@ _GONE = frozenset(
     )
 )
 
+#: How agents are ready that fetch their work.
+_FETCHES = ("pull", "person")
 _OWN_WORDS = frozenset({"output_recorded", "caller_asked", "child_attached"})
 _ACCEPTED = "handoff_acknowledged"
 
@@ -76,7 +78,13 @@ class Watching:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + taken.timeout
         async with _reporting(caller, taken.timeout, taken.poll_interval):
-            await self._lasting(ends_at, lambda: self._calls.present(caller, agent_id))
+            agent = await self._lasting(ends_at, lambda: self._calls.present(caller, agent_id))
+            if agent["readiness"] not in _FETCHES:
+                raise Refused(
+                    Code.WRONG_STATE.value,
+                    f"The agent {agent_id!r} has an address, and what it is offered is sent there. "
+                    "Watch as another agent, or register this one without a card.",
+                )
             held = await self._lasting(ends_at, lambda: self._unanswered(caller, agent_id))
             if held is not None:
                 return held
@@ -104,15 +112,18 @@ class Watching:
     async def news_of(self, caller: Caller, handoff_id: str) -> Held:
         """What came to a handoff since its agent's last word. Raises ``Refused``."""
         path = f"/api/handoffs/{segment(handoff_id)}/events"
-        page = (await self._calls.get(caller, path, {"limit": _EVENTS_MAX})).body["events"]
         news: list[str] = []
         heard = True
-        for event in page:
-            kind = event["type"].removeprefix("a2a-handoff.")
-            if kind == _ACCEPTED or kind in _OWN_WORDS:
-                heard, news = kind != _ACCEPTED, []
-            elif said := _said(kind, event["data"]):
-                news.append(said)
+        after: int | None = 0
+        while after is not None:
+            page = (await self._calls.get(caller, path, {"after": after, "limit": _EVENTS_MAX})).body
+            for event in page["events"]:
+                kind = event["type"].removeprefix("a2a-handoff.")
+                if kind == _ACCEPTED or kind in _OWN_WORDS:
+                    heard, news = kind != _ACCEPTED, []
+                elif said := _said(kind, event["data"]):
+                    news.append(said)
+            after = page["next_cursor"]
         return Held(handoff_id, tuple(news), heard)
 
     async def _unanswered(self, caller: Caller, agent_id: str) -> WatchGiven | None:

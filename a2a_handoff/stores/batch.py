@@ -8,6 +8,7 @@ comes in as ``Known``, rows go out as plain tuples.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -109,6 +110,33 @@ class Known:
     chains: dict[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(slots=True)
+class Touched:
+    """What a store must look up before it can say which commits of a batch are refused."""
+
+    handoffs: set[str] = field(default_factory=set[str])
+    chains: set[str] = field(default_factory=set[str])
+    requests: set[OwnKey] = field(default_factory=set[OwnKey])
+    aliases: set[OwnKey] = field(default_factory=set[OwnKey])
+
+
+def touched(commits: Iterable[Prepared]) -> Touched:
+    """All that the commits touch."""
+    found = Touched()
+    for prepared in commits:
+        commit = prepared.commit
+        for write in commit.writes:
+            handoff = write.handoff
+            found.handoffs.add(handoff.id)
+            if write.expected_version == 0:
+                found.chains.add(handoff.correlation_id)
+                if commit.alias:
+                    found.aliases.add((handoff.tenant, commit.alias_owner, commit.alias))
+        if (request := commit.request_key) is not None:
+            found.requests.add((request.tenant, request.sender, request.key))
+    return found
+
+
 class Batch:
     """The rows of one transaction, in the making.
 
@@ -138,6 +166,13 @@ class Batch:
     def work(self) -> list[WorkRow]:
         """The items to put in."""
         return [row for rows in self._work.values() for row in rows.values()]
+
+    def answer(self, prepared: Prepared) -> Committed | VersionConflict | DuplicateRequest | ChainTaken:
+        """Take one commit in, or give the refusal."""
+        try:
+            return self.add(prepared)
+        except (DuplicateRequest, ChainTaken, VersionConflict) as refusal:
+            return refusal
 
     def add(self, prepared: Prepared) -> Committed:
         """Take one commit in.

@@ -10,14 +10,10 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from a2a_handoff.ports import StoreUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from a2a_handoff.stores.migrations import scripts
 
 #: What ``PRAGMA application_id`` of our databases says (``migrations/sqlite/0001``).
 APPLICATION_ID = 0x6132616F
@@ -125,7 +121,7 @@ class DatabaseFile:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if application != APPLICATION_ID and (application or version or tables):
             raise StoreUnavailable(f"The store {self.path} belongs to another program: name another file.")
-        migrations = list(_migrations())
+        migrations = scripts("sqlite")
         if version > len(migrations):
             raise StoreUnavailable(
                 f"The store {self.path} has schema {version}, this version knows {len(migrations)}: "
@@ -149,16 +145,3 @@ class DatabaseFile:
             f"failed: {error}",
         )
         return StoreUnavailable(f"The store {self.path} {remedy} ({name}).")
-
-
-def _migrations() -> Iterator[str]:
-    """The scripts in order; their numbers have no gaps."""
-    folder = files("a2a_handoff.stores").joinpath("migrations", "sqlite")
-    scripts = sorted(
-        (script for script in folder.iterdir() if script.name.endswith(".sql")),
-        key=lambda script: script.name,
-    )
-    for number, script in enumerate(scripts, start=1):
-        if int(script.name.partition("_")[0]) != number:
-            raise RuntimeError(f"Migration {number} is missing: found {script.name}.")
-        yield script.read_text(encoding="utf-8")

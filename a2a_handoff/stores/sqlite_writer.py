@@ -26,17 +26,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
-from a2a_handoff.ports import (
-    ChainTaken,
-    Committed,
-    DuplicateRequest,
-    StoreUnavailable,
-    VersionConflict,
-    Work,
-)
-from a2a_handoff.stores.batch import Batch, Known, Prepared
+from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.stores.batch import Batch, Known, Prepared, touched
+from a2a_handoff.stores.jobs import Job, answer
 from a2a_handoff.stores.sqlite_work import release
 
 if TYPE_CHECKING:
@@ -97,11 +89,7 @@ _PUT_WORK = "REPLACE INTO work (handoff_id, kind, attempt, ref, due_at, wake_at,
 Statement = Callable[[sqlite3.Connection], object]
 
 
-class _Job(msgspec.Struct, frozen=True):
-    """A commit, or any other write, and who waits for it."""
-
-    work: Prepared | Statement
-    future: asyncio.Future[Any]
+_Job = Job[Statement]
 
 
 class Writer:
@@ -224,7 +212,7 @@ class Writer:
                     batch = Batch(
                         self._known(prepared), position=position, owner=self._owner, lease_s=self._lease_s
                     )
-                    results += [_add(batch, one) for one in prepared]
+                    results += map(batch.answer, prepared)
                     self._put(batch)
                     position = batch.position
                     size += batch.size
@@ -242,28 +230,14 @@ class Writer:
         """Look up what the commits touch."""
         if len(self._versions) > VERSIONS_MAX:
             self._versions.clear()
-        ids: set[str] = set()
-        chains: set[str] = set()
-        requests: set[tuple[str, str, str]] = set()
-        aliases: set[tuple[str, str, str]] = set()
-        for prepared in commits:
-            commit = prepared.commit
-            for write in commit.writes:
-                handoff = write.handoff
-                if handoff.id not in self._versions:
-                    ids.add(handoff.id)
-                if write.expected_version == 0:
-                    chains.add(handoff.correlation_id)
-                    if commit.alias:
-                        aliases.add((handoff.tenant, commit.alias_owner, commit.alias))
-            if (request := commit.request_key) is not None:
-                requests.add((request.tenant, request.sender, request.key))
+        seen = touched(commits)
+        ids = seen.handoffs - self._versions.keys()
         self._versions.update(self._rows(_FIND_VERSIONS, [(one,) for one in ids], _CLOSE))
         return Known(
             versions=self._versions,
-            chains=dict(self._rows(_FIND_CHAINS, [(one,) for one in chains], _CLOSE)),
-            requests={row[:3]: row[3:] for row in self._rows(_FIND_REQUESTS, requests, _CLOSE)},
-            aliases={row[:3]: row[3] for row in self._rows(_FIND_ALIASES, aliases, _CLOSE)},
+            chains=dict(self._rows(_FIND_CHAINS, [(one,) for one in seen.chains], _CLOSE)),
+            requests={row[:3]: row[3:] for row in self._rows(_FIND_REQUESTS, seen.requests, _CLOSE)},
+            aliases={row[:3]: row[3] for row in self._rows(_FIND_ALIASES, seen.aliases, _CLOSE)},
         )
 
     def _put(self, batch: Batch) -> None:
@@ -297,22 +271,7 @@ class Writer:
     # --- the event loop's thread -----------------------------------------------------------------
 
     def _answer(self, jobs: Sequence[_Job], results: Sequence[object]) -> None:
-        for job, result in zip(jobs, results, strict=True):
-            if job.future.done():
-                self._give_back(result)
-            elif isinstance(result, BaseException):
-                job.future.set_exception(result)
-            else:
-                job.future.set_result(result)
-
-    def _give_back(self, result: object) -> None:
-        """The caller is gone: nobody will do what was claimed for it."""
-        if isinstance(result, Committed):
-            claimed = result.claimed
-        elif isinstance(result, list):
-            claimed = [one for one in cast("list[object]", result) if isinstance(one, Work)]
-        else:
-            return
+        claimed = answer(jobs, results)
         if claimed and not self._stopping:
             given = self.submit(lambda connection: release(connection, self._owner, claimed))
             # If that fails too, the lease ends or the next start frees them.
@@ -339,10 +298,3 @@ class Writer:
 def _statement(head: str, width: int, count: int, tail: str) -> str:
     row = f"({','.join('?' * width)})"
     return f"{head} VALUES {','.join([row] * count)} {tail}"
-
-
-def _add(batch: Batch, prepared: Prepared) -> Committed | Exception:
-    try:
-        return batch.add(prepared)
-    except (DuplicateRequest, ChainTaken, VersionConflict) as refusal:
-        return refusal

@@ -30,6 +30,7 @@ LAGGING = 4429
 _KERNEL_BYTES = 262_144
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _RESTARTS = 1012
+_NO_TEXT = 1007
 _GONE = 1011
 
 
@@ -145,6 +146,17 @@ class BoundedSocket(WebSocketsSansIOProtocol):
                 b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             )
             self.transport.close()
+
+    def send_receive_event_to_app(self) -> None:
+        """A whole message came. A text that is no text ends the socket (RFC 6455 section 8.1)."""
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self._end(_NO_TEXT, "a text must be UTF-8")
+                return
+        super().send_receive_event_to_app()
 
     async def send(self, message: Any) -> None:
         """As ASGI has it. ``OSError`` once the socket is closed, whoever closed it."""

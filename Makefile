@@ -6,6 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 # One worker for each core; -n0 runs all in one process, which a debugger needs.
 WORKERS ?= auto
+SEEDS ?= 2000
 
 .PHONY: demo test check bench simulate serve docs lock clean help
 
@@ -33,8 +34,8 @@ check: $(STAMP) ## lint, format, types, layers
 bench: $(STAMP) ## measure, print a table of ratios
 	$(BIN)/python -m tests.benchmarks
 
-simulate: $(STAMP) ## explore every state of a handoff, with larger casts than the tests have
-	$(BIN)/python -m tests.simulation.test_exploration
+simulate: $(STAMP) ## SEEDS=n schedules of crashes and faults; every state of a handoff, with large casts
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --explore
 
 serve: $(STAMP) ## run the broker with the example cards
 	$(BIN)/a2a-handoff serve

@@ -146,7 +146,8 @@ class Errands:
             await self._settle(work.key)
             return
         agent = self._registry.get(h.tenant, attempt.agent_id)
-        if self._has_begun(work) and await self._begun_before(work, h, attempt, agent):
+        resent = self._has_begun(work) or h.uncertain
+        if resent and await self._begun_before(work, h, attempt, agent):
             return
         agent = await self._reachable(work, attempt, agent)
         if agent is None:
@@ -164,7 +165,7 @@ class Errands:
             return
         delivery = await self._exchange.prepare(h, attempt, agent)
         self._begin(work)
-        await self._exchange.deliver(work.key, h, attempt, agent, delivery)
+        await self._exchange.deliver(work.key, h, attempt, agent, delivery, resent=resent)
         self._accounted(work)
 
     async def give_up(self, work: Work, h: Handoff) -> bool:
@@ -376,6 +377,9 @@ class Errands:
         if h.state.asks and not h.uncertain:
             await self._settle(work.key)  # the target waits for the caller, and so does the broker
             return
+        if attempt.readiness is Readiness.OFFER and not attempt.remote.task_id and h.uncertain:
+            await self._resend(work, h, attempt)
+            return
         if not attempt.remote.task_id or self._exchange.busy(h.id):
             await self._put_back(work.key, h.policy.reconcile_every_s)
             return
@@ -390,6 +394,15 @@ class Errands:
         self._misses.pop(h.id, None)
         if not finished:
             await self._put_back(work.key, h.policy.reconcile_every_s)
+
+    async def _resend(self, work: Work, h: Handoff, attempt: Attempt) -> None:
+        """Send the task once more to an agent that knows by the offer id whether it has it."""
+        if self._exchange.busy(h.id):
+            await self._put_back(work.key, h.policy.reconcile_every_s)
+            return
+        later = self._clock.now() + h.policy.reconcile_every_s
+        again = ev.Schedule(kind=WorkKind.RECONCILE, due_at=later, attempt=attempt.number)
+        await self._ledger.swap(work.key, self._now(WorkKind.DELIVER, attempt), again)
 
     async def _missed(self, work: Work, h: Handoff, attempt: Attempt, error: AgentError) -> None:
         if error.jsonrpc_code == ERRORS[Code.TASK_NOT_FOUND].jsonrpc:

@@ -133,12 +133,21 @@ class Exchange:
         return replace(delivery, remote_context_id=await self._known_context(event, h, agent))
 
     async def deliver(
-        self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent, delivery: Delivery
+        self,
+        key: WorkKey,
+        h: Handoff,
+        attempt: Attempt,
+        agent: Agent,
+        delivery: Delivery,
+        *,
+        resent: bool,
     ) -> None:
-        """Send the task and see the conversation through."""
+        """Send the task and see the conversation through. ``resent``: it may have been sent before."""
         event = await self.journal.request_of(h.id)
         answers = self.client.send(agent, delivery, first_wait_s=None)
-        talk = Talk(talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event)
+        talk = Talk(
+            talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event, resent=resent
+        )
         self.talks.become_reader(talk)
         await talk.run(answers)
 

@@ -166,9 +166,9 @@ class Ledger:
         """Work that is done and changed nothing."""
         await self.store.commit(Commit(writes=(), now=self._clock.now(), settled=keys))
 
-    async def swap(self, key: WorkKey, work: ev.Schedule) -> None:
+    async def swap(self, key: WorkKey, *works: ev.Schedule) -> None:
         """Work in place of other work, in one commit. The handoff does not change."""
-        await self._schedule(key.handoff_id, work, settled=(key,))
+        await self._schedule(key.handoff_id, *works, settled=(key,))
 
     async def attach(self, webhook: Webhook, *, settled: tuple[WorkKey, ...] = ()) -> None:
         """A webhook and the work of telling it, in one commit. The handoff does not change.
@@ -181,15 +181,14 @@ class Ledger:
     async def _schedule(
         self,
         handoff_id: str,
-        work: ev.Schedule,
-        *,
+        *works: ev.Schedule,
         settled: tuple[WorkKey, ...] = (),
         webhooks: tuple[Webhook, ...] = (),
     ) -> None:
         async with self._lock(handoff_id):
             for _ in range(_CONFLICTS):
                 h = await self._current(handoff_id)
-                write = HandoffWrite(handoff=h, events=(), expected_version=h.version, actions=(work,))
+                write = HandoffWrite(handoff=h, events=(), expected_version=h.version, actions=works)
                 commit = Commit(writes=(write,), now=self._clock.now(), settled=settled, webhooks=webhooks)
                 try:
                     committed = await self.store.commit(commit)

@@ -102,8 +102,9 @@ class Talks:
 class Talk:
     """The state of one conversation.
 
-    ``asking``: it asks about work that began before. ``follow_up``: it passes a message of the caller on.
-    ``overtaken``: another one did so beside it, and what the target asks here may be answered by that.
+    ``resent``: the task may have been sent before. ``asking``: it asks about work that began before.
+    ``follow_up``: it passes a message of the caller on. ``overtaken``: another one did so beside it, and
+    what the target asks here may be answered by that.
     """
 
     talks: Talks
@@ -112,6 +113,7 @@ class Talk:
     attempt: Attempt
     agent: Agent
     event: ev.HandoffRequested
+    resent: bool = False
     asking: bool = False
     follow_up: bool = False
     overtaken: bool = False
@@ -322,6 +324,10 @@ class Talk:
         not_started = error.sent is Sent.NO or (error.sent is Sent.YES and error.outcome in _NOT_STARTED)
         if self.follow_up or (h.attempt is not None and h.attempt.remote.task_id):
             await self._cut()
+        elif not_started and self.resent:
+            await self._change(
+                self._unsure(error.detail), settle=True
+            )  # this one has not; the first may have
         elif not_started:
             failed = ev.DeliveryFailed(
                 attempt=attempt.number,

@@ -1,0 +1,70 @@
+"""The broker in a world of chance, seed by seed. ``make simulate SEEDS=n`` tries more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.simulation.time import NothingWillHappen, VirtualLoop
+from tests.simulation.world import Broken, World, simulate
+
+CHUNK = 100
+
+
+@pytest.mark.parametrize("first", range(1, 6 * CHUNK, CHUNK))
+def test_nothing_is_lost_or_done_twice(first: int) -> None:
+    """The message of a failure has the seed and the log; ``python -m tests.simulation --seed n`` replays it."""
+    crashes = ended = 0
+    for seed in range(first, first + CHUNK):
+        world = simulate(seed)
+        crashes += world.crashes
+        ended += len(world.data.handoffs)
+    assert crashes > CHUNK / 5, "the broker hardly ever died: this proves little"
+    assert ended > CHUNK
+
+
+def test_a_seed_is_the_same_schedule_each_time() -> None:
+    def log(world: World) -> list[str]:
+        return [repr(one) for one in world.data.log]
+
+    assert log(simulate(37)) == log(simulate(37))
+
+
+@pytest.mark.parametrize(
+    ("seed", "why"),
+    [
+        (37, "the task was sent, the broker died, and to send it again failed: another agent began it too"),
+        (531, "the same, with an agent that fetches its work as the next one"),
+    ],
+)
+def test_seeds_that_failed_once_do_not_fail_again(seed: int, why: str) -> None:
+    assert simulate(seed).asked, why
+
+
+def test_the_world_notices_what_is_begun_twice() -> None:
+    async def begin() -> None:
+        world = World(1, loop)
+        await world.replay(handoffs=3)
+        done = next(h for h in world.data.handoffs.values() if not h.replay_safe and h.acked_at is not None)
+        world.begun_by_pull[done.id] = 2
+        with pytest.raises(Broken, match="was begun"):
+            world.check_end()
+
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(begin())
+    finally:
+        loop.close()
+
+
+def test_a_world_in_which_everybody_waits_for_ever_is_noticed() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    loop = VirtualLoop()
+    try:
+        with pytest.raises(NothingWillHappen):
+            loop.run_until_complete(forever())
+    finally:
+        loop.close()

@@ -11,6 +11,7 @@ Not here: offers themselves and broadcasts (``inbox``), sockets (``transports.we
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE
 from a2a_handoff.feed import LOG_TOPIC
 from a2a_handoff.journal import Journal
-from a2a_handoff.ports import Listener, Notifier, Recorded, Store
+from a2a_handoff.ports import Listener, Notifier, Recorded, Store, StoreUnavailable
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.native.frames import frame
 from a2a_handoff.wire.native.views import result_out
@@ -39,7 +40,9 @@ BEHIND_MAX = 10_000
 TEXT_CHARS_MAX = 2_000
 RESULT_BYTES_MAX = 65_536
 
+_LOG = logging.getLogger("a2a_handoff.bulletin")
 _QUIET_S = 3_600.0
+_STORE_AGAIN_S = 1.0
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -187,7 +190,12 @@ class Bulletin:
     async def _read(self) -> None:
         with self._notifier.listen(LOG_TOPIC) as log:
             while True:
-                page = await self._journal.page(self.position)
+                try:
+                    page = await self._journal.page(self.position)
+                except StoreUnavailable as error:
+                    _LOG.warning("the log cannot be read now: %s", error)
+                    await asyncio.sleep(_STORE_AGAIN_S)
+                    continue
                 for recorded, handoff in page:
                     topics = self._topics_of(recorded.event, handoff)
                     told: list[tuple[str, bytes]] = []

@@ -166,8 +166,8 @@ class _Socket:
                     return
                 if welcome is None:
                     return
-                for body in welcome:
-                    await self._write(body)
+                while welcome:
+                    await self._write(welcome.pop(0))
                 code = await self._attend()
         finally:
             if code in _GOODBYES:
@@ -192,6 +192,7 @@ class _Socket:
                     raise HandoffError(Code.WRONG_STATE, "Say hello first: which agent is this?")
                 return await self._greet(held, native.decode(frames.HelloFrame, body), opening)
             except Exception as fault:  # noqa: BLE001 - a fault of ours is answered as every other
+                await held.aclose()
                 await self._write(_error(fault, opening))
         await self._close(NOT_UNDERSTOOD, f"{GREETINGS_MAX} frames came and no hello that can be taken.")
         return None
@@ -203,26 +204,20 @@ class _Socket:
         if hello.registers:
             view, new = await broker.registry.register(self._principal, hello.registration())
             agent_id = view.agent.agent_id
-        async with AsyncExitStack() as trying:
-            seat = trying.enter_context(
-                broker.inbox.seat(
-                    self._principal,
-                    agent_id,
-                    after=hello.cursor,
-                    broadcasts=hello.broadcasts,
-                    field="cursor",
-                )
+        seat = held.enter_context(
+            broker.inbox.seat(
+                self._principal, agent_id, after=hello.cursor, broadcasts=hello.broadcasts, field="cursor"
             )
-            agent = seat.agent
-            reading, beyond = await trying.enter_async_context(
-                surface.bulletin.follow(
-                    agent.tenant,
-                    agent.agent_id,
-                    workspace=agent.workspace if hello.events else None,
-                    after=seat.cursor.log,
-                )
+        )
+        agent = seat.agent
+        reading, beyond = await held.enter_async_context(
+            surface.bulletin.follow(
+                agent.tenant,
+                agent.agent_id,
+                workspace=agent.workspace if hello.events else None,
+                after=seat.cursor.log,
             )
-            held.push_async_exit(trying.pop_all())
+        )
         self._seat, self._reading, self._sent = seat, reading, seat.cursor
         self._principal = replace(self._principal, name=agent.agent_id)
         self._instance_id = hello.instance_id

@@ -222,6 +222,7 @@ ROLES: dict[str, Callable[[str], None]] = {
         asking_assistant,
         delegating_editor,
         testing_assistant,
+        assistant_with_a_browser,
         live_editor,
         live_assistant,
     )

@@ -119,9 +119,9 @@ class Courier:
     async def _tell(self, webhook: Webhook, step: Step, bodies: list[bytes], *, over: bool) -> None:
         """Send what one event brings, and keep that it was sent. Ends the run with the task."""
         after = step.after
-        for number, body in enumerate(bodies):
-            webhook = await self._send(webhook, f"{after.id}-{after.version}-{number}", body)
-        webhook = replace(webhook, told=webhook.told | {after.id: after.version})
+        for number in range(webhook.taken, len(bodies)):
+            webhook = await self._send(webhook, f"{after.id}-{after.version}-{number}", bodies[number])
+        webhook = replace(webhook, told=webhook.told | {after.id: after.version}, taken=0)
         if over:
             webhook = replace(webhook, state=WebhookState.DONE)
         if not await self._store.save_webhook(webhook) or over:
@@ -138,6 +138,7 @@ class Courier:
         if 200 <= answer.status < 300:
             return replace(
                 webhook,
+                taken=webhook.taken + 1,
                 delivered=webhook.delivered + 1,
                 failures=0,
                 failing_since=0.0,

@@ -107,9 +107,10 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
     ``id`` is the client's name for it, ``edition`` ours: a webhook that is set again has another one.
     ``task_id`` is the task's name that the client knows. ``told``: up to which version of which handoff
-    of the chain. ``delivered`` counts notifications that were taken, ``failures`` the tries in a row that
-    were not, since ``failing_since``. ``status`` is that of the last answer, 0 without one; ``error`` is
-    safe to show. Times are epoch seconds, 0 for never. ``token`` and ``credentials`` are secrets.
+    of the chain; ``taken``: how many notifications of the event after that it took already. ``delivered``
+    counts all that it took, ``failures`` the tries in a row that it did not, since ``failing_since``.
+    ``status`` is that of the last answer, 0 without one; ``error`` is safe to show. Times are epoch
+    seconds, 0 for never. ``token`` and ``credentials`` are secrets.
     """
 
     handoff_id: str
@@ -124,6 +125,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
     state: WebhookState = WebhookState.ACTIVE
     told: dict[str, int] = {}
+    taken: int = 0
     delivered: int = 0
     failures: int = 0
     failing_since: float = 0.0

@@ -75,13 +75,15 @@ class Webhooks:
                     f"The task has {len(known)} push notification configurations, and may have no more; "
                     "delete one of them.",
                 )
+            taken = 0
             if former is not None:
                 told = former.told
+                taken = former.taken if former.generation is webhook.generation else 0
             elif since is not None:
                 told = dict(since)
             else:
                 told = await self._told_by_now(handoff)
-            webhook = replace(webhook, told=told)
+            webhook = replace(webhook, told=told, taken=taken)
             settled = () if former is None else (_work_of(former),)
             await self._ledger.attach(webhook, settled=settled)
         return webhook

@@ -265,6 +265,17 @@ def test_what_may_pass_is_tried_again_under_the_same_id(office: Office, status: 
     assert {one.id for one in told.refused} == {told.told[1].id}
 
 
+def test_a_failure_among_the_notifications_of_one_event_repeats_none_of_them(office: Office) -> None:
+    told = office.hook(answers(200, 200, 200, 503, 200, 503))
+    agent, puppet = office.puppet()
+    office.send(agent, {"url": told.url})
+    artifacts = [{"artifactId": f"x-{n}", "parts": [{"text": f"{n}"}]} for n in range(4)]
+    puppet.next().answer({"task": puppet.task("COMPLETED", artifacts=artifacts)})
+    told.until()
+    assert told.words == ["SUBMITTED", "WORKING", "0", "1", "2", "3", "COMPLETED"]
+    assert [str(one) for one in told.refused] == ["1", "2"]
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 422])
 def test_what_is_refused_for_good_is_given_up_at_once_for_all_to_see(
     office: Office, caplog: pytest.LogCaptureFixture, status: int

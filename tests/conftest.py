@@ -12,6 +12,10 @@ from hypothesis import settings
 
 os.environ["OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"] = "false"
 
+# It speaks to the tests. Brokers that they start would take it for a setting with a wrong name.
+if services := os.environ.pop("A2A_HANDOFF_TEST_SERVICES", ""):
+    os.environ["TEST_SERVICES"] = services
+
 settings.register_profile("a2a-handoff", deadline=None)
 settings.load_profile("a2a-handoff")
 

@@ -88,8 +88,9 @@ class Settings(BaseModel):
     # --- what it keeps, and where ----------------------------------------------------------------
     store: str = _setting(
         "sqlite:///a2a-handoff.db",
-        "Where handoffs are kept. A relative path starts at the working directory.",
-        allowed="sqlite:///path",
+        "Where handoffs are kept. A relative path starts at the working directory; PostgreSQL needs the "
+        "extra `postgres`.",
+        allowed="sqlite:///path, postgresql://user@host/database",
     )
     nats: str = _setting(
         "", "NATS server for wake-ups between replicas. Not available in this version: leave it unset."
@@ -249,7 +250,7 @@ class Settings(BaseModel):
     @classmethod
     def _store(cls, store: str) -> str:
         if store.startswith(("postgresql://", "postgres://")):
-            raise ValueError("names PostgreSQL, which is not available in this version")
+            return store
         if not store.startswith("sqlite:///") or not store.removeprefix("sqlite:///"):
             raise ValueError("names no store")
         return store

@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from a2a_handoff.ports import Store
 
 _SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_store(url: str) -> Store:
     """The store that ``url`` names, still to be opened with ``await store.open()``.
 
     ``sqlite:///handoffs.db`` is relative to the working directory, ``sqlite:////var/handoffs.db`` is
-    absolute. Raises ``ValueError`` for any other URL; its text shows only the scheme, since a URL may
-    hold a password.
+    absolute; ``postgresql://user@host/database`` is as libpq has it. Raises ``ValueError`` for any other
+    URL; its text shows only the scheme, since a URL may hold a password. Raises ``StoreUnavailable`` if what
+    the store needs is not installed.
     """
     if url.startswith(_SQLITE):
         path = url.removeprefix(_SQLITE)
@@ -28,10 +30,14 @@ def open_store(url: str) -> Store:
                 "sqlite:////var/lib/a2a-handoff/handoffs.db (absolute), without parameters."
             )
         return SqliteStore(Path(path))
+    if url.startswith(_POSTGRES):
+        from a2a_handoff.stores.postgres import PostgresStore  # noqa: PLC0415 - its driver is an extra
+
+        return PostgresStore(url)
     scheme = url.partition(":")[0] if ":" in url else ""
     raise ValueError(
         f"No store for URLs that begin with {scheme!r}: "
-        "use sqlite:///path (relative) or sqlite:////path (absolute)."
+        "use sqlite:///path (relative), sqlite:////path (absolute) or postgresql://user@host/database."
     )
 
 

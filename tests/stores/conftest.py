@@ -11,7 +11,9 @@ import pytest
 
 from a2a_handoff.ports import Store
 from a2a_handoff.stores import SqliteStore
+from a2a_handoff.stores.postgres import PostgresStore
 from tests.support.memory_store import MemoryData, MemoryStore
+from tests.support.postgres import postgres_server
 
 LEASE_S = 30.0
 
@@ -42,9 +44,13 @@ class Disk:
         asyncio.run(main())
 
 
-@pytest.fixture(params=["sqlite", "memory"])
+@pytest.fixture(params=["sqlite", "postgres", "memory"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     if request.param == "memory":
         data = MemoryData()
         return Disk(lambda: MemoryStore(data, lease_s=LEASE_S))
+    if request.param == "postgres":
+        server = postgres_server()
+        url = server.url(server.fresh())
+        return Disk(lambda: PostgresStore(url, lease_s=LEASE_S))
     return Disk(lambda: SqliteStore(tmp_path / "store.db", lease_s=LEASE_S))

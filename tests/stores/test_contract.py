@@ -934,7 +934,7 @@ def test_marks_are_set_and_moved_by_name(disk: Disk) -> None:
 
 
 def webhook(webhook_id: str = "w-1", *, handoff_id: str = "h-1", edition: str = "", **fields: Any) -> Webhook:
-    values = {
+    values: dict[str, Any] = {
         "task_id": handoff_id,
         "generation": Generation.V1_0,
         "url": f"https://hooks.test/{webhook_id}",

@@ -1,0 +1,122 @@
+"""The table of work on PostgreSQL: claim, give back, keep, and take over from a dead broker.
+
+Rules: as on SQLite (``sqlite_work``), but there are other brokers. None of these statements waits for a row
+that another one holds: it is skipped, since whoever holds it is about to change it; so claims never wait for
+commits and no two brokers for each other. A broker holds a lock named after it as long as it is connected;
+whoever starts frees the work of those that are not.
+Not here: scheduling and settling, which belong to a commit (``batch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from a2a_handoff.core.events import WorkKind
+from a2a_handoff.ports import Work, WorkKey
+from a2a_handoff.stores.postgres_server import Session
+
+#: The first half of the locks that brokers hold while they live; the other half is a hash of the owner.
+_LIVING = 0x61326168
+# Shared: after a cut the old session of this very broker may still seem to be there.
+_LIVE = f"SELECT pg_advisory_lock_shared({_LIVING}, hashtext($1))"
+_FREE_DEAD = f"""
+WITH dead AS (
+    SELECT handoff_id, kind, attempt, ref FROM work
+    WHERE owner <> '' AND owner IN (
+        SELECT held.owner FROM (SELECT DISTINCT owner FROM work WHERE owner <> '') AS held
+        WHERE NOT EXISTS (
+            SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+            WHERE locktype = 'advisory' AND datname = current_database() AND granted
+              AND classid = {_LIVING} AND objid::bigint = hashtext(held.owner)::bigint & 4294967295
+        )
+    )
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE work SET owner = '', wake_at = due_at, orphaned = true FROM dead
+WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
+    = (dead.handoff_id, dead.kind, dead.attempt, dead.ref)
+"""  # noqa: S608 - a constant
+
+_CLAIM = """
+WITH due AS (
+    SELECT handoff_id, kind, attempt, ref FROM work
+    WHERE wake_at <= $3 ORDER BY wake_at, handoff_id, kind, attempt, ref LIMIT $4
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE work
+SET owner = $1, wake_at = $2, claims = claims + 1, orphaned = orphaned OR owner <> ''
+FROM due
+WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
+    = (due.handoff_id, due.kind, due.attempt, due.ref)
+RETURNING work.handoff_id, work.kind, work.attempt, work.ref, work.due_at, work.claims, work.orphaned
+"""
+
+_RELEASE = """
+WITH held AS (
+    SELECT w.handoff_id, w.kind, w.attempt, w.ref, t.due_at
+    FROM unnest($2::text[], $3::text[], $4::int[], $5::text[], $6::float8[])
+      AS t (handoff_id, kind, attempt, ref, due_at)
+    JOIN work w USING (handoff_id, kind, attempt, ref)
+    WHERE w.owner = $1 FOR UPDATE OF w SKIP LOCKED
+)
+UPDATE work SET owner = '', wake_at = held.due_at, due_at = held.due_at FROM held
+WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
+    = (held.handoff_id, held.kind, held.attempt, held.ref)
+"""
+
+_RENEW = """
+WITH held AS (
+    SELECT handoff_id, kind, attempt, ref FROM work WHERE owner = $1 AND owner <> '' FOR UPDATE SKIP LOCKED
+)
+UPDATE work SET wake_at = $2 FROM held
+WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
+    = (held.handoff_id, held.kind, held.attempt, held.ref)
+"""
+
+NEXT_DUE = "SELECT wake_at FROM work WHERE owner = '' ORDER BY wake_at LIMIT 1"
+
+
+async def live(session: Session, owner: str) -> None:
+    """Show that ``owner`` lives, as long as this session does."""
+    await session.rows(_LIVE, owner)
+
+
+async def free_dead(session: Session) -> None:
+    """Free what is held by brokers that are gone."""
+    await session.count(_FREE_DEAD)
+
+
+async def claim(session: Session, owner: str, *, now: float, until: float, limit: int) -> list[Work]:
+    """Claim what is due and free, or whose lease has ended; oldest due first."""
+    rows = await session.rows(_CLAIM, owner, until, now, limit)
+    # RETURNING has no order of its own.
+    rows.sort(key=lambda row: (row[4], *row[:4]))
+    return [
+        Work(
+            key=WorkKey(handoff_id=handoff_id, kind=WorkKind(kind), attempt=attempt, ref=ref),
+            due_at=due_at,
+            claims=claims,
+            orphaned=orphaned,
+        )
+        for handoff_id, kind, attempt, ref, due_at, claims, orphaned in rows
+    ]
+
+
+async def release(session: Session, owner: str, items: Iterable[Work]) -> None:
+    """Free what ``owner`` holds of these, to be due as they say."""
+    found = list(items)
+    keys = [one.key for one in found]
+    await session.count(
+        _RELEASE,
+        owner,
+        [key.handoff_id for key in keys],
+        [str(key.kind) for key in keys],
+        [key.attempt for key in keys],
+        [key.ref for key in keys],
+        [one.due_at for one in found],
+    )
+
+
+async def renew(session: Session, owner: str, *, until: float) -> None:
+    """Keep all that ``owner`` holds until then."""
+    await session.count(_RENEW, owner, until)

@@ -1,0 +1,157 @@
+"""A PostgreSQL server of the test process, started when the first test asks for it.
+
+The programs are those of the machine (``apt-get install postgresql``). Everything lies in a folder that goes
+with the process. Users: ``broker`` needs no password, ``guarded`` has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.running import free_port
+from tests.support.wire import eventually
+
+PASSWORD = "pass/word?@1"
+START_S = 30.0
+_NUMBERS = itertools.count(1)
+_HBA = """
+local all all trust
+host all guarded 127.0.0.1/32 scram-sha-256
+host all all 127.0.0.1/32 trust
+"""
+_OPTIONS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "60",
+    "shared_buffers": "32MB",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "log_min_messages": "fatal",
+}
+
+
+class Postgres:
+    """One server. It keeps its port and its data over restarts."""
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._folder = Path(tempfile.mkdtemp(prefix="a2a-handoff-postgres-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        # A server does not run as root.
+        self._user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("postgres")
+            os.chown(self._folder, user.pw_uid, user.pw_gid)
+            self._user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self.port = free_port()
+        data = self._folder / "data"
+        command = [
+            programs / "initdb",
+            "-D",
+            data,
+            "-A",
+            "trust",
+            "-U",
+            "broker",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        ]
+        subprocess.run(command, check=True, capture_output=True, cwd=self._folder, **self._user)
+        (data / "pg_hba.conf").write_text(_HBA)
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections."""
+        options = {**_OPTIONS, "port": str(self.port), "unix_socket_directories": str(self._folder)}
+        command: list[str | Path] = [self._programs / "postgres", "-D", self._folder / "data"]
+        for name, value in options.items():
+            command += ["-c", f"{name}={value}"]
+        with (self._folder / "words").open("ab") as words:
+            self._process = subprocess.Popen[bytes](
+                command, cwd=self._folder, stdout=words, stderr=words, stdin=subprocess.DEVNULL, **self._user
+            )
+        check = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        eventually(lambda: subprocess.run(check, check=False).returncode == 0, within_s=START_S)
+
+    def stop(self, number: int = signal.SIGINT) -> None:
+        """Cut all connections and stop; with SIGQUIT as in a crash."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(START_S)
+
+    def remove(self) -> None:
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def url(self, database: str, user: str = "broker") -> str:
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def sql(self, statement: str, *values: object, database: str = "postgres") -> list[Any]:
+        """Run a statement as an operator would, with the server's own defaults."""
+        import asyncpg  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+        async def run() -> list[Any]:
+            connection: Any = await asyncpg.connect(self.url(database))
+            try:
+                return [tuple(row) for row in await connection.fetch(statement, *values)]
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+    def fresh(self) -> str:
+        """The name of a new, empty database."""
+        name = f"test_{next(_NUMBERS)}"
+        self.sql(f"CREATE DATABASE {name}")
+        return name
+
+
+def _programs() -> Path | None:
+    """Where the newest server of this machine is."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
+        key=lambda path: float(path.parents[1].name),
+        reverse=True,
+    )
+    if found:
+        return found[0].parent
+    initdb = shutil.which("initdb")
+    return Path(initdb).resolve().parent if initdb else None
+
+
+@cache
+def _shared() -> Postgres | None:
+    programs = _programs()
+    if programs is None:
+        return None
+    server = Postgres(programs)
+    atexit.register(server.remove)
+    server.start()
+    server.sql(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
+    return server
+
+
+def postgres_server() -> Postgres:
+    """The server of this process. Without PostgreSQL the test is skipped, or fails where it must be there."""
+    server = _shared()
+    if server is None:
+        words = "PostgreSQL is not on this machine: apt-get install postgresql"
+        if os.environ.get("TEST_SERVICES") == "required":
+            pytest.fail(words)
+        pytest.skip(words)
+    return server

@@ -1,24 +1,15 @@
 """The composition root: which parts make a broker, and in what order they start and stop.
 
-Duty: put the parts together, give every path to its surface, run under uvicorn.
-Not here: anything that the parts do.
+Duty: put service, surfaces and telemetry together, give every path to its surface.
+Not here: anything that the parts do, the process that serves them (``server``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import gc
 import logging
-import signal
-import socket
-import sys
-from collections.abc import Generator
-from functools import partial
-from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,9 +17,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from a2a_handoff import __version__, chores
-from a2a_handoff.broadcasts import Broadcasts
-from a2a_handoff.broker import HandoffBroker
-from a2a_handoff.bulletin import Bulletin
 from a2a_handoff.client import A2AClient, WebhookClient, WellKnownCardFetcher
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
@@ -36,28 +24,18 @@ from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
-from a2a_handoff.courier import Courier, Patience
-from a2a_handoff.dispatcher import Dispatcher
-from a2a_handoff.feed import Feed
-from a2a_handoff.inbox import Inbox
-from a2a_handoff.intake import Desk
-from a2a_handoff.journal import Journal
-from a2a_handoff.ledger import Ledger
-from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import Clock, StoreUnavailable
-from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
-from a2a_handoff.rollcall import RollCall
 from a2a_handoff.security.principals import OpenGate
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
+from a2a_handoff.service import Ports, Service
 from a2a_handoff.stores import open_store
-from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, configure_logging
+from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import App, Receive, Scope, Send
 from a2a_handoff.transports.asyncapi import document as asyncapi
 from a2a_handoff.transports.calls import NativeCalls
-from a2a_handoff.transports.http import BoundedHttp
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
 from a2a_handoff.transports.mcp.surface import McpSurface
@@ -66,23 +44,17 @@ from a2a_handoff.transports.operations import Operations
 from a2a_handoff.transports.rendering import refuse
 from a2a_handoff.transports.rest import RestSurface
 from a2a_handoff.transports.routes import routes as native_routes
-from a2a_handoff.transports.socket_protocol import BoundedSocket
 from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
-from a2a_handoff.webhooks import Webhooks
 from a2a_handoff.wire import faults
-from a2a_handoff.wire.broker_card import broker_card, face_card
+from a2a_handoff.wire.broker_card import broker_card, face_card, own_card
 
 _LOG = logging.getLogger("a2a_handoff")
 _MARK_EVERY_S = 5.0
 _QUEUE_EVERY_S = 2.0
-_STORE_AGAIN_S = 1.0
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
-#: uvloop accepts one connection of a listener in each turn of the loop. In a busy broker the last of many
-#: callers would wait for seconds, so the one socket is listened to several times.
-_ACCEPTED_AT_ONCE = 16
-#: Seconds that the event loop computes at most before another thread may break in.
-_TURN_S = 0.03
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+#: Below the address of an agent: a card that leads through the broker, also of an agent that has its own.
+_FACE_CARD = "/agent-card.json"
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
 _REFUSALS = {HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal}
 
@@ -96,89 +68,26 @@ class Application:
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
-        self.store = open_store(settings.store)
-        self.notifier = LocalNotifier()
+        policy = OutboundPolicy(allow_private=settings.private_addresses)
         self.telemetry = Telemetry(settings, known_agent=self._is_registered, queue=self._read_queue)
         self._counter = BpeCounter()
-        policy = OutboundPolicy(allow_private=settings.private_addresses)
-        self.registry = Registry(
-            store=self.store,
-            clock=self.clock,
-            notifier=self.notifier,
-            fetcher=WellKnownCardFetcher(policy),
-            rules=_rules(settings),
-            presence_s=settings.presence,
-            lease_s=settings.lease,
-        )
-        self.client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
+        self._client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
         self._hooks = WebhookClient(policy, now=self.clock.now)
-        feed = Feed()
-        self.journal = Journal(store=self.store, feed=feed, notifier=self.notifier)
-        self.ledger = Ledger(
-            store=self.store,
-            registry=self.registry,
-            notifier=self.notifier,
-            recorder=self.telemetry,
-            clock=self.clock,
-            feed=feed,
-        )
-        self.broadcasts = Broadcasts(
-            store=self.store,
-            registry=self.registry,
-            notifier=self.notifier,
-            clock=self.clock,
-            keep_s=settings.broadcast_keep,
-        )
-        self.inbox = Inbox(
-            store=self.store,
-            registry=self.registry,
-            broadcasts=self.broadcasts,
-            notifier=self.notifier,
-            clock=self.clock,
-        )
-        self.rollcall = RollCall(registry=self.registry, notifier=self.notifier, clock=self.clock)
-        self.webhooks = Webhooks(
-            store=self.store,
-            ledger=self.ledger,
-            journal=self.journal,
-            policy=policy,
-            clock=self.clock,
-            most=settings.webhooks,
-        )
-        self.broker = HandoffBroker(
-            store=self.store,
-            ledger=self.ledger,
-            desk=Desk(
-                store=self.store,
-                registry=self.registry,
-                clock=self.clock,
+        self.service = service = Service(
+            settings,
+            Ports(
+                store=open_store(settings.store),
+                client=self._client,
+                hooks=self._hooks,
+                fetcher=WellKnownCardFetcher(policy),
+                policy=policy,
+                recorder=self.telemetry,
                 counter=self._counter,
-                settings=settings,
-            ),
-            registry=self.registry,
-            journal=self.journal,
-            inbox=self.inbox,
-            broadcasts=self.broadcasts,
-            rollcall=self.rollcall,
-            webhooks=self.webhooks,
-            clock=self.clock,
-        )
-        self.dispatcher = Dispatcher(
-            store=self.store,
-            ledger=self.ledger,
-            broker=self.broker,
-            registry=self.registry,
-            client=self.client,
-            courier=Courier(
-                store=self.store,
-                journal=self.journal,
-                client=self._hooks,
                 clock=self.clock,
-                patience=_patience(settings),
+                rules=_rules(settings),
             ),
-            notifier=self.notifier,
-            clock=self.clock,
         )
+        self.store, self.registry, self.broker = service.store, service.registry, service.broker
         operations = Operations(self.broker, keepalive_s=settings.keepalive)
         self._gate = gate = OpenGate(tenant=settings.default_tenant)
         self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
@@ -191,13 +100,10 @@ class Application:
         calls = NativeCalls(self.broker, settings=settings)
         rest = RestSurface(self.broker, calls, settings=settings)
         live = LiveSurface(self.broker, calls, settings=settings)
-        self.bulletin = Bulletin(
-            store=self.store, journal=self.journal, registry=self.registry, notifier=self.notifier
-        )
         self._sockets = SocketSurface(
             self.broker,
             calls,
-            self.bulletin,
+            service.bulletin,
             gate=gate,
             telemetry=self.telemetry,
             clock=self.clock,
@@ -220,15 +126,12 @@ class Application:
         ``url`` is where callers reach the broker. Raises ``StoreUnavailable`` and ``HandoffError``.
         """
         self.url = self.settings.public_url or url
-        await self.store.open()
-        await self.registry.load(self.settings.cards, tenant=self.settings.default_tenant)
+        await self.service.open(self.settings.cards, tenant=self.settings.default_tenant)
         self._tell_agents()
-        await self.broadcasts.open()
         await asyncio.to_thread(self._counter.load)
         await self._replay_spans()
-        self.dispatcher.start()
+        self.service.start()
         self._chores = [
-            chores.begin(self._greet_arrivals, "arrivals"),
             chores.begin(self._move_mark, "span-mark"),
             chores.begin(self._measure_queue, "queue"),
         ]
@@ -248,36 +151,20 @@ class Application:
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
         self.ready = False
-        self.journal.closing = self.inbox.closing = self.rollcall.closing = self.bulletin.closing = True
-        self.notifier.wake_all()
+        self.service.begin_stop()
 
     async def stop(self) -> None:
         """Finish or let go of what runs, then close everything. What is let go goes on after a start."""
         self.begin_stop()
         await chores.end(self._chores)
         await self._mcp.close()
-        await self.bulletin.close()
-        await self.dispatcher.stop(grace_s=self.settings.grace / 2)
-        await self.registry.close()
-        await self.client.close()
+        await self.service.stop(grace_s=self.settings.grace / 2)
+        await self._client.close()
         await self._hooks.close()
         await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
         with contextlib.suppress(StoreUnavailable):
             await self._set_mark()
         await self.store.close()
-
-    async def _greet_arrivals(self) -> None:
-        """An agent that comes may take what waits for somebody."""
-        with self.notifier.listen(ARRIVALS_TOPIC) as arrivals:
-            while True:
-                if not await arrivals.wait(timeout_s=3600.0):
-                    continue
-                try:
-                    await self.dispatcher.agent_arrived()
-                except (StoreUnavailable, HandoffError) as error:
-                    _LOG.warning("cannot look for waiting handoffs now: %s", error)
-                    await asyncio.sleep(_STORE_AGAIN_S)
-                    self.notifier.publish(ARRIVALS_TOPIC)
 
     # --- telemetry -------------------------------------------------------------------------------
 
@@ -288,7 +175,7 @@ class Application:
         return self._queue
 
     async def _measure_queue(self) -> None:
-        with self.notifier.listen("queue") as never:
+        with self.service.notifier.listen("queue") as never:
             while True:
                 with contextlib.suppress(StoreUnavailable):
                     counted = await self.store.queue()
@@ -314,8 +201,8 @@ class Application:
             touched.update(dict.fromkeys(item.handoff_id for item in page))
             after = page[-1].position
         for handoff_id in touched:
-            history = await self.journal.log(handoff_id)
-            handoff = await self.journal.load(handoff_id)
+            history = await self.service.journal.log(handoff_id)
+            handoff = await self.service.journal.load(handoff_id)
             chain = await self.store.find_chain(handoff.tenant, handoff.correlation_id)
             new_chain = chain is not None and chain.first_handoff_id == handoff_id
             self.telemetry.replay(history, after=mark, new_chain=new_chain)
@@ -327,7 +214,7 @@ class Application:
             await self.store.set_mark(SPANS_MARK, position)
 
     async def _move_mark(self) -> None:
-        with self.notifier.listen("span-mark") as never:
+        with self.service.notifier.listen("span-mark") as never:
             while True:
                 await never.wait(timeout_s=_MARK_EVERY_S)
                 with contextlib.suppress(StoreUnavailable):
@@ -394,7 +281,10 @@ class Application:
             # Calls do not come here; these are known so that a refusal of other methods can name them.
             *(Route(path, self._front_page, methods=["POST"]) for path in _RPC_PATHS),
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
-            *(Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"]) for path in _CARD_PATHS),
+            *(
+                Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"])
+                for path in (*_CARD_PATHS, _FACE_CARD)
+            ),
             *self._native,
             Route("/agents/{agent_id}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/agents/{agent_id}/{rest:path}", self._no_face, methods=["GET", "POST", "DELETE"]),
@@ -433,11 +323,15 @@ class Application:
         )
 
     async def _face_card(self, request: Request) -> Response:
+        """An agent's own card, byte for byte; without one, or if asked, one that leads through the broker."""
         agent_id = request.path_params["agent_id"]
         agent = self.registry.get(self.settings.default_tenant, agent_id)
         if agent is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
-        return _card_response(request, face_card(self.url, agent))
+        asked = request.scope["path"] == f"/agents/{agent_id}{_FACE_CARD}"
+        return _card_response(
+            request, face_card(self.url, agent) if asked or not agent.card else own_card(agent)
+        )
 
     async def _no_face(self, request: Request) -> Response:
         """A path below the address of an agent that is not there, or one that it does not have."""
@@ -460,15 +354,6 @@ class Application:
         accept = request.headers.get("accept", "")
         body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
         return Response(body, headers={"content-type": content_type})
-
-
-def _patience(settings: Settings) -> Patience:
-    return Patience(
-        timeout_s=settings.webhook_timeout,
-        retry_s=settings.webhook_retry_delay,
-        retry_max_s=settings.webhook_retry_max,
-        give_up_s=settings.webhook_give_up,
-    )
 
 
 def _rules(settings: Settings) -> RoutingRules:
@@ -508,131 +393,4 @@ class ConfigurationError(Exception):
     """A setting that is well-formed and cannot work."""
 
 
-# --- running -------------------------------------------------------------------------------------
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, told when to say that it is ready and when to let the open streams go."""
-
-    def __init__(self, config: uvicorn.Config, application: Application, url: str) -> None:
-        super().__init__(config)
-        self._application = application
-        self._url = url
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Stop gracefully at the first signal, at once at the second; the exit code is ours.
-
-        uvicorn's own raises the signal again when it is done, and the process would end by it.
-        """
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            print(f"a2a-handoff is ready at {self._url}", flush=True)  # noqa: T201 - the one line of serve
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._application.begin_stop()
-        await super().shutdown(sockets)
-
-
-def serve(settings: Settings) -> int:
-    """Run until a signal. The exit code: 0 after a graceful stop, 1 if it could not start."""
-    configure_logging(settings.log_level, settings.log_format)
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(settings))
-    except (StoreUnavailable, HandoffError, ConfigurationError) as error:
-        print(f"a2a-handoff: {error}", file=sys.stderr)  # noqa: T201 - what the operator sees
-        return 1
-    except KeyboardInterrupt:
-        return 130
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop  # noqa: PLC0415 - it is not there on every platform
-
-    return uvloop.Loop
-
-
-def protocols(settings: Settings) -> dict[str, Any]:
-    """What uvicorn makes of each connection, as options of it.
-
-    WebSockets do not compress: it would cost each of them 40 kB.
-    """
-    return {
-        "http": partial(BoundedHttp, head_max=settings.max_head, arrival_s=settings.arrival),
-        "ws": partial(BoundedSocket, ping_s=settings.socket_ping),
-        "ws_max_size": settings.max_body,
-        "ws_per_message_deflate": False,
-    }
-
-
-def _tune_interpreter() -> None:
-    """Let the event loop have the interpreter, which is what every handoff waits for.
-
-    The other threads take their turn whenever the loop looks for input; if they could break in after the
-    usual five milliseconds, the writer would do so for each statement. And a handoff makes hundreds of
-    values but no cycle: to look for cycles every few requests took a fifth of the time.
-    """
-    sys.setswitchinterval(_TURN_S)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
-
-
-async def _serve(settings: Settings) -> int:
-    bound = _bind(settings)
-    application = Application(settings)
-    try:
-        await application.start(url=settings.url(bound.getsockname()[1]))
-        _tune_interpreter()
-        config = uvicorn.Config(
-            application,
-            **protocols(settings),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, int(settings.grace / 2)),
-            backlog=2048,
-        )
-        listeners = [bound, *(bound.dup() for _ in range(_ACCEPTED_AT_ONCE - 1))]
-        await _Server(config, application, application.url).serve(sockets=listeners)
-    finally:
-        await application.stop()
-        bound.close()
-    return 0
-
-
-def _bind(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # Only a socket that says TCP gets TCP_NODELAY from asyncio; without, each answer takes 40 ms more.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((settings.host, settings.port))
-    except OSError as error:
-        bound.close()
-        why = (
-            f"port {settings.port} is in use; stop the other server or set A2A_HANDOFF_PORT"
-            if error.errno == errno.EADDRINUSE
-            else f"cannot listen on {settings.host}:{settings.port}: {error.strerror}"
-        )
-        raise ConfigurationError(why) from error
-    bound.setblocking(False)
-    return bound
-
-
-__all__ = ["Application", "ConfigurationError", "serve"]
+__all__ = ["Application", "ConfigurationError"]

@@ -22,7 +22,7 @@ def run(args: Sequence[str], config_file: Path | None) -> int:
         settings = read(environ=os.environ, flags=flags_of(args), config_file=config_file)
     except SettingsError as error:
         raise Failed(*error.lines, code=USAGE) from None
-    from a2a_handoff.app import serve  # noqa: PLC0415 - heavy, and only needed now
+    from a2a_handoff.server import serve  # noqa: PLC0415 - heavy, and only needed now
 
     return serve(settings)
 

@@ -58,6 +58,11 @@ def face_card(url: str, agent: Agent) -> tuple[bytes, str]:
     return _card(address, name, description, agent.version or __version__, skills)
 
 
+def own_card(agent: Agent) -> tuple[bytes, str]:
+    """An agent's own card as it came, so that its signature stays good, and its ETag."""
+    return agent.card, _etag(agent.card)
+
+
 def _skill(skill: Skill, agent: Agent) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": skill.id,
@@ -109,7 +114,11 @@ def _card(
             "authentication": {"schemes": []},
         }
     )
-    return body, f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return body, _etag(body)
+
+
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def _at(address: str, binding: str) -> str:

@@ -556,9 +556,9 @@ def _make_unreadable(b: Broker) -> None:
 
     async def breaking() -> None:
         b.app.store.read_events = broken  # type: ignore[method-assign]
-        feed = b.app.journal._feed
+        feed = b.app.service.journal._feed
         feed.after = lambda *_: None  # type: ignore[method-assign]
-        b.app.notifier.wake_all()
+        b.app.service.notifier.wake_all()
 
     b.loop.run(breaking())
 

@@ -116,7 +116,9 @@ def watching(folder: Path, **chosen: Any) -> Generator[Watched]:
     log = Log()
     logging.getLogger().addHandler(log)
     try:
-        with running(Agent(completes)) as url, broker(folder, wait_for_agent=0.0, **chosen) as made:
+        # Nobody listens where the webhooks point, and they are not tried again during a test.
+        settings = {"wait_for_agent": 0.0, "webhooks": 100, "webhook_retry_delay": 3600.0, **chosen}
+        with running(Agent(completes)) as url, broker(folder, **settings) as made:
             made.register("worker", card=card(url, capabilities={"canWork": True}))
             task = made.send(context={"target_agent": "worker"})
             params = {

@@ -32,7 +32,7 @@ PROTO = {
     },
     "configuration": {
         "acceptedOutputModes": ["text/plain"], "historyLength": 3, "blocking": False,
-        "pushNotification": {"url": "https://hook.test/x", "authentication": {"schemes": ["Bearer"]}},
+        "pushNotification": {"url": "http://127.0.0.1:1/x", "authentication": {"schemes": ["Bearer"]}},
     },
     "metadata": {"handoff_context": CONTEXT},
 }  # fmt: skip
@@ -46,7 +46,7 @@ OWN_NAMES = {
 PUSH_03 = {
     "parent": "tasks/x",
     "config_id": "c",
-    "config": {"name": "tasks/x", "push_notification_config": {"url": "https://hook.test/x", "id": "c"}},
+    "config": {"name": "tasks/x", "push_notification_config": {"url": "http://127.0.0.1:1/x", "id": "c"}},
 }
 
 

@@ -62,7 +62,7 @@ MESSAGE = {
     "messageId": "m-1", "role": "ROLE_USER", "parts": PARTS, "contextId": "c-1", "metadata": {"k": "v"},
     "extensions": ["urn:a2a-handoff:handoff:v1"], "referenceTaskIds": ["r-1"],
 }  # fmt: skip
-PUSH = {"url": "https://hook.test/x", "token": "t", "id": "p"}
+PUSH = {"url": "http://127.0.0.1:1/x", "token": "t", "id": "p"}
 FIRST = {"id": "alias-1", "sessionId": "s-1", "historyLength": 2, "acceptedOutputModes": ["text/plain"]}
 
 

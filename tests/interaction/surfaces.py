@@ -774,7 +774,7 @@ class Native(Surface):
 
     def _grown(self, task_id: str, seq: int) -> None:
         """Wait until the log is longer."""
-        journal = self.broker.app.journal
+        journal = self.broker.app.service.journal
 
         async def follow() -> None:
             async for step in journal.follow(task_id):

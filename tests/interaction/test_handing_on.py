@@ -68,7 +68,7 @@ def test_a_directive_that_is_read_twice_hands_on_once(tmp_path: Path) -> None:
         b.until(task["id"], "acknowledged")
 
         async def hand_on(target: str) -> str:
-            parent = await b.app.journal.load(task["id"])
+            parent = await b.app.service.journal.load(task["id"])
             assert parent.attempt is not None
             child = await b.app.broker.hand_on(parent, parent.attempt, *_directive(target), target_open=True)
             return child.id

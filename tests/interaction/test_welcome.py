@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import unicodedata
 from pathlib import Path
@@ -48,11 +49,33 @@ def test_an_address_of_an_agent_that_is_not_there_says_so(tmp_path: Path) -> Non
             assert "'nobody'" in answer.json()["detail"]
 
 
+def test_an_agent_that_has_a_card_is_shown_with_it_byte_for_byte(tmp_path: Path) -> None:
+    with running(Agent(completes)) as url, broker(tmp_path) as b:
+        own = json.dumps(card(url) | {"x-unknown": 1.0, "signatures": [{"protected": "e", "signature": "s"}]})
+        b.http.post("/api/agents", content=f'{{"agent_id": "worker", "card": {own}}}')
+        b.http.post("/api/agents", json={"agent_id": "puller"})
+        for path in ("agent-card.json", "agent.json"):
+            shown = b.http.get(f"/agents/worker/.well-known/{path}")
+            assert shown.text == own
+            again = b.http.get(
+                f"/agents/worker/.well-known/{path}", headers={"If-None-Match": shown.headers["etag"]}
+            )
+            assert again.status_code == 304
+        through = [
+            b.http.get("/agents/worker/agent-card.json"),
+            b.http.get("/agents/puller/.well-known/agent-card.json"),
+        ]
+        assert [one.json()["url"] for one in through] == [
+            f"{b.url}/agents/worker/",
+            f"{b.url}/agents/puller/",
+        ]
+
+
 @pytest.mark.parametrize("agent_id", ["Grüße an alle", "客服", "a+b&c=d", "e\u0301"])
 def test_an_agent_of_any_name_has_an_address(tmp_path: Path, agent_id: str) -> None:
     with running(Agent(completes)) as url, broker(tmp_path) as b:
         b.register(agent_id, card=card(url))
-        face = b.http.get(f"/agents/{agent_id}/.well-known/agent-card.json").json()
+        face = b.http.get(f"/agents/{agent_id}/agent-card.json").json()
         assert _text(b, face["url"]) == "done"
         (listed,) = b.http.get("/api/agents").json()["agents"]
         assert listed["agent_id"] == unicodedata.normalize("NFC", agent_id)

@@ -97,7 +97,7 @@ def test_the_end_of_its_input_ends_it_and_its_output_is_protocol_alone(b: Broker
 def test_a_signal_ends_it_while_a_call_waits(b: Broker, number: signal.Signals) -> None:
     with process(b.url) as running:
         running.call("watch_handoffs", {"timeout": 300})
-        eventually(lambda: any(b.app.inbox._seats.values()))
+        eventually(lambda: any(b.app.service.inbox._seats.values()))
         running.popen.send_signal(number)
         assert running.popen.wait(WAIT_S) == 0
         assert running.popen.stderr is not None

@@ -310,4 +310,4 @@ async def nobody_waits(b: Broker) -> None:
 
 
 async def _until(b: Broker, fits: Callable[[int], bool]) -> None:
-    await asyncio.to_thread(eventually, lambda: fits(sum(map(len, b.app.inbox._seats.values()))))
+    await asyncio.to_thread(eventually, lambda: fits(sum(map(len, b.app.service.inbox._seats.values()))))

@@ -68,7 +68,7 @@ def _left(b: Broker, database: Path) -> dict[str, Any]:
     """What is still there; empty when all is done."""
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
         rows = connection.execute("SELECT kind, owner <> '', handoff_id FROM work").fetchall()
-    dispatcher = b.app.dispatcher
+    dispatcher = b.app.service.dispatcher
     errands = dispatcher._errands
     listening = {"work", "renew-leases", "arrivals", "span-mark", "queue"}
     found = {
@@ -79,8 +79,8 @@ def _left(b: Broker, database: Path) -> dict[str, Any]:
         "turns": dict(errands._exchange.talks._turns),
         "begun": errands._begun,
         "misses": errands._misses,
-        "locks": b.app.ledger._locks,
-        "listeners": [t for t in b.app.notifier._waiters if t not in listening and not t.startswith("regis")],
+        "locks": b.app.service.ledger._locks,
+        "listeners": [t for t in b.app.service.notifier._waiters if t not in listening and not t.startswith("regis")],
     }
     return {name: what for name, what in found.items() if what}
 

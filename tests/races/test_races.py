@@ -83,7 +83,7 @@ def test_a_commit_whose_asker_is_cancelled_is_told_to_those_who_wait_for_it(tmp_
     with running(agent) as url, broker(tmp_path) as b:
         _register(b, "asker", url)
         task = b.send(context=CAN)
-        ledger, store = b.app.ledger, b.app.store
+        ledger, store = b.app.service.ledger, b.app.store
 
         async def cancelled_in_the_middle() -> None:
             commit = store.commit
@@ -252,7 +252,7 @@ def test_an_offer_that_a_stopping_broker_makes_is_not_taken_for_one_that_had_beg
             assert asked.wait(10)
 
             def refuse_while_it_stops() -> None:
-                eventually(lambda: b.app.dispatcher._claims.stopping)
+                eventually(lambda: b.app.service.dispatcher._claims.stopping)
                 gate.open()
 
             refusing = threading.Thread(target=refuse_while_it_stops)
@@ -459,7 +459,7 @@ def test_messages_of_the_caller_reach_the_target_in_their_order(tmp_path: Path) 
         b.send("one", wait=False, message={"taskId": task["id"]})
         eventually(lambda: len(agent.of("SendMessage")) == 2)
         b.send("two", wait=False, message={"taskId": task["id"]})
-        eventually(lambda: len(b.app.dispatcher._tasks) == 2)
+        eventually(lambda: len(b.app.service.dispatcher._tasks) == 2)
         assert [call.text for call in agent.of("SendMessage")] == ["hello", "one"]
         gate.open()
         b.until(task["id"], "completed")
@@ -498,7 +498,7 @@ def test_a_question_that_a_message_overtook_is_not_asked_again(tmp_path: Path) -
         task = b.send(context=CAN, wait=False)
         b.until(task["id"], "acknowledged")
         b.send("the blue one", wait=False, message={"taskId": task["id"]})
-        eventually(lambda: not [t for t, k in b.app.dispatcher._tasks.items() if k.kind == "forward"])
+        eventually(lambda: not [t for t, k in b.app.service.dispatcher._tasks.items() if k.kind == "forward"])
         question.open()
         eventually(lambda: agent.of("GetTask"))
         agent.task("COMPLETED", "blue", task_id="r-1")

@@ -42,7 +42,7 @@ class Puller:
 
     def waits(self) -> int:
         """How many watches of this agent the broker holds."""
-        return len(self.broker.app.inbox._seats.get(f"inbox:default:{self.name}", ()))
+        return len(self.broker.app.service.inbox._seats.get(f"inbox:default:{self.name}", ()))
 
     def until_waits(self, count: int, *, or_else: Future[Any] | None = None) -> None:
         """Return when the broker holds so many watches of this agent; fails after a while."""

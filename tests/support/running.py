@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import httpx
 import uvicorn
 
-from a2a_handoff.app import Application, protocols
+from a2a_handoff.app import Application
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
 from a2a_handoff.ports import Clock
+from a2a_handoff.server import protocols
 from a2a_handoff.wire.native.views import event_name
 
 _T = TypeVar("_T")
@@ -177,7 +178,7 @@ class Broker:
 
     def until(self, handoff_id: str, *states: str, timeout_s: float = WAIT_S) -> Any:
         """Follow a handoff until it is in one of the states; fails after ``timeout_s``."""
-        journal = self.app.journal
+        journal = self.app.service.journal
 
         async def follow() -> None:
             async for step in journal.follow(handoff_id):
@@ -189,7 +190,7 @@ class Broker:
 
     def logged(self, handoff_id: str, kind: str, count: int = 1, *, timeout_s: float = WAIT_S) -> None:
         """Wait until the log has ``count`` events of a kind; fails after ``timeout_s``."""
-        journal = self.app.journal
+        journal = self.app.service.journal
 
         async def follow() -> None:
             found = 0

@@ -30,7 +30,7 @@ ENDS = ("completed", "failed", "canceled", "returned", "expired")
 
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["a2a_handoff.cli.commands", "a2a_handoff.app"])
+_FORKS.set_forkserver_preload(["a2a_handoff.cli.commands", "a2a_handoff.server"])
 
 
 def _forked(env: Mapping[str, str], words: Path) -> None:

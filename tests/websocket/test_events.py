@@ -153,7 +153,7 @@ async def _until_shown(b: Broker) -> None:
     import asyncio
 
     async with asyncio.timeout(5):
-        while not any(seat.cursor.shown for seat in b.app.inbox._seats["inbox:default:cursor"]):  # noqa: ASYNC110 - nobody tells
+        while not any(seat.cursor.shown for seat in b.app.service.inbox._seats["inbox:default:cursor"]):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
 
 
@@ -178,6 +178,6 @@ async def _until_seats(b: Broker, count: int) -> None:
     import asyncio
 
     async with asyncio.timeout(5):
-        while len(b.app.inbox._seats.get("inbox:default:cursor", ())) != count:  # noqa: ASYNC110 - nobody tells
+        while len(b.app.service.inbox._seats.get("inbox:default:cursor", ())) != count:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
     await asyncio.sleep(0)

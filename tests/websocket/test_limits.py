@@ -31,7 +31,7 @@ def until_seats(b: Broker, count: int, agent_id: str = "cursor") -> None:
 
     async def wait() -> None:
         async with asyncio.timeout(WAIT_S):
-            while len(b.app.inbox._seats.get(f"inbox:default:{agent_id}", ())) != count:  # noqa: ASYNC110 - nobody tells
+            while len(b.app.service.inbox._seats.get(f"inbox:default:{agent_id}", ())) != count:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
 
     b.loop.run(wait())
@@ -248,13 +248,13 @@ def test_nothing_is_left_of_sockets_that_are_gone(b: Broker) -> None:
 
     async def rest() -> tuple[int, list[str]]:
         async with asyncio.timeout(WAIT_S):
-            while b.app.bulletin._chores:  # noqa: ASYNC110 - nobody tells
+            while b.app.service.bulletin._chores:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
         names = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
-        return len(b.app.bulletin._boards), [name for name in names if "_Socket" in name]
+        return len(b.app.service.bulletin._boards), [name for name in names if "_Socket" in name]
 
     assert b.loop.run(rest()) == (0, [])
-    assert not [topic for topic in b.app.notifier._waiters if topic.startswith(("told:", "inbox:"))]
+    assert not [topic for topic in b.app.service.notifier._waiters if topic.startswith(("told:", "inbox:"))]
 
 
 # --- a real process ------------------------------------------------------------------------------

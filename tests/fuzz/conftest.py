@@ -117,7 +117,12 @@ def watching(folder: Path, **chosen: Any) -> Generator[Watched]:
     logging.getLogger().addHandler(log)
     try:
         # Nobody listens where the webhooks point, and they are not tried again during a test.
-        settings = {"wait_for_agent": 0.0, "webhooks": 100, "webhook_retry_delay": 3600.0, **chosen}
+        settings: dict[str, Any] = {
+            "wait_for_agent": 0.0,
+            "webhooks": 100,
+            "webhook_retry_delay": 3600.0,
+            **chosen,
+        }
         with running(Agent(completes)) as url, broker(folder, **settings) as made:
             made.register("worker", card=card(url, capabilities={"canWork": True}))
             task = made.send(context={"target_agent": "worker"})

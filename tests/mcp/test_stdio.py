@@ -106,6 +106,25 @@ def test_a_signal_ends_it_while_a_call_waits(b: Broker, number: signal.Signals) 
     assert b.handoff(made)["state"] in ("offered", "requested")  # nobody took it
 
 
+def test_a_client_of_an_older_protocol_cancels_by_a_notification(b: Broker) -> None:
+    b.register("cursor")
+    with process(b.url) as running:
+        running.call("watch_handoffs", {"timeout": 300})
+        eventually(lambda: any(b.app.broker.inbox._seats.values()))
+        running.say(
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": running.number}}
+        )
+        eventually(lambda: not any(b.app.broker.inbox._seats.values()))
+        made = ask(b)
+        assert b.handoff(made)["state"] == "offered"
+        running.call("watch_handoffs", {"timeout": 10})
+        answer = running.hear()
+        while answer.get("id") != running.number:
+            answer = running.hear()
+        came = answer["result"]["structuredContent"]
+        assert (came["handoff"]["handoffId"], came["again"]) == (made, False)
+
+
 def test_the_agent_is_there_as_long_as_the_process_is(b: Broker) -> None:
     flags = ("--agent", "helper", "--platform", "cowork", "--capability", "canDeploy", "--instance", "w-1")
 

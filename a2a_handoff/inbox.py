@@ -41,26 +41,42 @@ _PAGE = 500
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a watch came back with; ``offer`` is ``None`` and ``broadcasts`` empty if with nothing.
+    """What a watch came back with; without offers and broadcasts if with nothing.
 
     ``cursor`` is where to go on from. ``resync``: the cursor that was given means nothing here, so
     everything is shown again.
     """
 
     cursor: str
-    offer: Handoff | None = None
+    offers: tuple[Handoff, ...] = ()
     broadcasts: tuple[Broadcast, ...] = ()
     resync: bool = False
+
+    @property
+    def offer(self) -> Handoff | None:
+        """The most urgent offer."""
+        return self.offers[0] if self.offers else None
 
 
 class Seat:
     """Somebody who waits for what an agent is offered, and remembers what it was shown.
 
     ``cursor`` is where it stands; ``resync``: the cursor that was given means nothing here. ``left`` are
-    offers that are left to another seat of the same agent, and until when.
+    offers that are left to another seat of the same agent, and until when. ``most`` offers are shown at once.
     """
 
-    __slots__ = ("_inbox", "_listener", "agent", "broadcasts", "cursor", "left", "resync", "topic")
+    __slots__ = (
+        "_inbox",
+        "_listener",
+        "agent",
+        "broadcasts",
+        "cursor",
+        "left",
+        "most",
+        "resync",
+        "seen",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -71,6 +87,7 @@ class Seat:
         *,
         broadcasts: bool,
         resync: bool,
+        most: int,
     ) -> None:
         self._inbox = inbox
         self._listener = listener
@@ -79,14 +96,22 @@ class Seat:
         self.cursor = cursor
         self.left: dict[int, float] = {}
         self.resync = resync
+        self.most = most
+        self.seen = set(cursor.shown)
+        """All that was shown here and is still open: more than a cursor can say."""
         self.topic = inbox_topic(agent.tenant, agent.agent_id)
 
     def leaves(self, offer: int, now: float) -> bool:
         """Whether an offer is left to another one."""
         return self.left.get(offer, now) > now
 
+    def unshow(self, found: Found, before: Cursor) -> None:
+        """What was found could not be shown: go back to where the seat stood."""
+        self.cursor = before
+        self.seen.difference_update(map(_mark_of, found.offers))
+
     async def next(self, *, timeout_s: float) -> Found | None:
-        """The most urgent offer that was not shown, at once or as soon as one comes; broadcasts too.
+        """The most urgent offers that were not shown, at once or as soon as one comes; broadcasts too.
 
         ``None`` after ``timeout_s`` seconds, or when the broker stops. Raises ``StoreUnavailable``.
         """
@@ -94,7 +119,7 @@ class Seat:
         ends_at = inbox.clock.monotonic() + timeout_s
         while True:
             found, self.cursor = await inbox.look(self)
-            if found.offer is not None or found.broadcasts or found.resync or self.resync:
+            if found.offers or found.broadcasts or found.resync or self.resync:
                 found = replace(found, resync=found.resync or self.resync)
                 self.resync = False
                 return found
@@ -171,6 +196,7 @@ class Inbox:
         after: str = "",
         broadcasts: bool = False,
         field: str = "after",
+        most: int = 1,
     ) -> Generator[Seat]:
         """A place to wait at, from where the cursor ``after`` stands. The agent is present meanwhile.
 
@@ -194,7 +220,13 @@ class Inbox:
                 held.enter_context(self._registry.connected(agent.tenant, agent.agent_id))
             listener = held.enter_context(self._notifier.listen(*topics))
             seat = Seat(
-                self, agent, start if resync else given, listener, broadcasts=broadcasts, resync=resync
+                self,
+                agent,
+                start if resync else given,
+                listener,
+                broadcasts=broadcasts,
+                resync=resync,
+                most=most,
             )
             seats = self._seats.setdefault(seat.topic, set())
             seats.add(seat)
@@ -218,17 +250,17 @@ class Inbox:
             heard, position, beyond = await self._broadcasts.since(agent, position)
         there = {_mark_of(offer): offer for offer in await self._offers(agent)}
         now = self.clock.monotonic()
-        best = next((m for m in there if m not in cursor.shown and not seat.leaves(m, now)), None)
-        shown = tuple(m for m in cursor.shown if m in there)
+        seat.seen &= there.keys()
         seat.left = {m: until for m, until in seat.left.items() if m in there}
-        if best is not None:
-            shown = (*shown, best)[-SHOWN_MAX:]
-            for other in self._seats[seat.topic] - {seat}:
-                other.left[best] = now + HOLD_S
+        fresh = [m for m in there if m not in seat.seen and not seat.leaves(m, now)][: seat.most]
+        seat.seen.update(fresh)
+        for other in self._seats[seat.topic] - {seat}:
+            other.left.update(dict.fromkeys(fresh, now + HOLD_S))
+        shown = (*(m for m in cursor.shown if m in there), *fresh)[-SHOWN_MAX:]
         after = replace(cursor, position=position, shown=shown)
         found = Found(
             cursor=written(after),
-            offer=None if best is None else there[best],
+            offers=tuple(there[m] for m in fresh),
             broadcasts=heard,
             resync=beyond,
         )

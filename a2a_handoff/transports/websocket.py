@@ -39,6 +39,8 @@ from a2a_handoff.wire.native import frames, views
 PATH = "/ws"
 #: Frames that a client may get wrong before its hello is taken.
 GREETINGS_MAX = 5
+#: Offers that are looked for at once.
+OFFERS_AT_ONCE = 16
 
 #: Close codes of ours, from the range for private use (RFC 6455 section 7.4.2).
 NO_HELLO = 4408
@@ -206,7 +208,12 @@ class _Socket:
             agent_id = view.agent.agent_id
         seat = held.enter_context(
             broker.inbox.seat(
-                self._principal, agent_id, after=hello.cursor, broadcasts=hello.broadcasts, field="cursor"
+                self._principal,
+                agent_id,
+                after=hello.cursor,
+                broadcasts=hello.broadcasts,
+                field="cursor",
+                most=OFFERS_AT_ONCE,
             )
         )
         agent = seat.agent
@@ -331,27 +338,27 @@ class _Socket:
                 try:
                     await self._show(found)
                 except StoreUnavailable:
-                    seat.cursor = before
+                    seat.unshow(found, before)
                     raise
 
     async def _show(self, found: Found) -> None:
-        after = self._seat.cursor
-        offer = found.offer
-        shown = None if offer is None else await self._surface.calls.out(offer, to_holder=True)
+        after, count = self._seat.cursor, len(found.offers)
+        shown = [await self._surface.calls.out(offer, to_holder=True) for offer in found.offers]
         async with self._writing:
             if found.resync:
                 self._sent = replace(after, position=0, shown=())
                 await self._write(self._resync("every offer, and the broadcasts that are kept"))
-            earlier = after.shown if offer is None else after.shown[:-1]
+            earlier = after.shown[: len(after.shown) - count]
             for broadcast in found.broadcasts:
                 self._sent = replace(after, position=broadcast.position, shown=earlier)
                 if self._channels is None or broadcast.channel in self._channels:
                     body = frames.framed("broadcast", native.encode(views.broadcast_out(broadcast)))
                     await self._write(frames.at_cursor(body, self._cursor()))
-            self._sent = after
-            if offer is not None and shown is not None:
+            self._sent = replace(after, shown=earlier)
+            for number, offer in enumerate(found.offers, 1):
+                self._sent = replace(after, shown=after.shown[: len(earlier) + number])
                 news = views.news_out((), cursor=self._cursor(), resync=False)
-                body = native.encode(views.offer_out(shown, offer, news))
+                body = native.encode(views.offer_out(shown[number - 1], offer, news))
                 await self._write(frames.framed("offer", body))
 
     async def _tell(self) -> None:

@@ -81,6 +81,25 @@ def test_without_a_cursor_every_open_offer_is_shown_and_events_begin_now(b: Brok
         assert again.quiet() == []
 
 
+def test_an_agent_that_leaves_many_offers_lying_is_shown_each_once(b: Broker) -> None:
+    """More than a cursor remembers, and the most urgent first."""
+    b.register("cursor")
+    priorities = ["normal", "low", "urgent"]
+    made = [
+        hand_off(b, target_agent="cursor", source_agent="cowork", priority=priorities[number % 3])[
+            "handoff_id"
+        ]
+        for number in range(99)
+    ]
+    with socket_of(b, "cursor") as socket:
+        shown = [socket.next("offer")["handoff_id"] for _ in made]
+        assert shown == made[2::3] + made[0::3] + made[1::3]
+        assert socket.quiet() == []
+        more = hand_off(b, target_agent="cursor", source_agent="cowork")["handoff_id"]
+        assert socket.next("offer")["handoff_id"] == more
+        assert socket.quiet() == []
+
+
 def test_the_cursor_of_every_frame_is_good(b: Broker) -> None:
     """Cut after any frame, then read on: together it is everything once, in order."""
     with socket_of(b, "cursor", platform="cursor", events=True) as socket:

@@ -106,7 +106,10 @@ class Session:
 
     async def close(self) -> None:
         """Say goodbye."""
-        await self._connection.close(timeout=CONNECT_S)
+        try:
+            await self._connection.close(timeout=CONNECT_S)
+        except _FAULTS:
+            self.drop()
 
     def drop(self) -> None:
         """Close without a word: whatever was under way is void, or in doubt."""
@@ -172,7 +175,7 @@ class Server:
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=1,
+                min_size=0,
                 max_size=size,
                 reset=_as_it_is,
                 timeout=CONNECT_S,

@@ -24,6 +24,8 @@ from a2a_handoff.ports import (
     Clock,
     HookAnswer,
     HookClient,
+    Notified,
+    Recorder,
     Sent,
     Store,
     Webhook,
@@ -68,11 +70,19 @@ class Courier:
     """Makes the runs."""
 
     def __init__(
-        self, *, store: Store, journal: Journal, client: HookClient, clock: Clock, patience: Patience
+        self,
+        *,
+        store: Store,
+        journal: Journal,
+        client: HookClient,
+        recorder: Recorder,
+        clock: Clock,
+        patience: Patience,
     ) -> None:
         self._store = store
         self._journal = journal
         self._client = client
+        self._recorder = recorder
         self._clock = clock
         self._patience = patience
 
@@ -136,6 +146,7 @@ class Courier:
             unfit = error.sent is Sent.NO and not error.again
             raise await self._failed(webhook, error.detail, HookAnswer(status=0), for_good=unfit) from None
         if 200 <= answer.status < 300:
+            self._recorder.notified(Notified.TAKEN)
             return replace(
                 webhook,
                 taken=webhook.taken + 1,
@@ -147,6 +158,7 @@ class Courier:
                 error="",
             )
         if answer.status == _GONE:
+            self._recorder.notified(Notified.REMOVED)
             _LOG.info("a webhook is gone, and was removed", extra=_named(webhook))
             await self._store.delete_webhook(webhook.handoff_id, webhook.id)
             raise _Ended(None)
@@ -158,6 +170,7 @@ class Courier:
         now = self._clock.now()
         since = webhook.failing_since or now
         lost = for_good or now - since >= self._patience.give_up_s
+        self._recorder.notified(Notified.GIVEN_UP if lost else Notified.FAILED)
         webhook = replace(
             webhook,
             failures=webhook.failures + 1,

@@ -428,11 +428,27 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     new_chain: bool = False
 
 
+class Notified(StrEnum):
+    """What became of one try to notify a webhook."""
+
+    TAKEN = "taken"
+    FAILED = "failed"
+    """It is tried again."""
+    GIVEN_UP = "given_up"
+    """It is not, and neither is what follows."""
+    REMOVED = "removed"
+    """The webhook said that it is gone."""
+
+
 class Recorder(Protocol):
     """Makes spans and metrics of what was committed, off the path of the request."""
 
     def record(self, change: Change) -> None:
         """Note a change. Never blocks, never fails; what cannot be kept is counted as dropped."""
+        ...
+
+    def notified(self, result: Notified) -> None:
+        """Note what became of a notification. Never blocks, never fails."""
         ...
 
 
@@ -709,6 +725,7 @@ __all__ = [
     "HookAnswer",
     "HookClient",
     "Listener",
+    "Notified",
     "Notifier",
     "Principal",
     "Recorded",

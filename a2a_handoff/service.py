@@ -118,7 +118,12 @@ class Service:
             registry=registry,
             client=ports.client,
             courier=Courier(
-                store=store, journal=journal, client=ports.hooks, clock=clock, patience=_patience(settings)
+                store=store,
+                journal=journal,
+                client=ports.hooks,
+                recorder=ports.recorder,
+                clock=clock,
+                patience=_patience(settings),
             ),
             notifier=notifier,
             clock=clock,

@@ -140,6 +140,15 @@ INSTRUMENTS = (
         "handoff_client_disconnects_total",
     ),
     InstrumentRow(
+        "handoff.webhook.notifications",
+        "counter",
+        "{notification}",
+        ("handoff.webhook.result",),
+        "Tries to notify a webhook: `taken`, `failed` (it is tried again), `given_up` (it is not), `removed` "
+        "(the webhook said that it is gone).",
+        "handoff_webhook_notifications_total",
+    ),
+    InstrumentRow(
         "handoff.telemetry.dropped",
         "counter",
         "{item}",

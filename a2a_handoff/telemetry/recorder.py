@@ -32,7 +32,7 @@ from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.spans import spans_of
-from a2a_handoff.ports import Change, Recorded
+from a2a_handoff.ports import Change, Notified, Recorded
 from a2a_handoff.telemetry.exporting import (
     SCHEMA_URL,
     SCOPE,
@@ -75,6 +75,9 @@ _REJECTIONS = {
 }
 
 
+_RESULT = "handoff.webhook.result"
+
+
 class _Refused(msgspec.Struct, frozen=True):
     error_type: str
     tenant: str
@@ -102,7 +105,7 @@ class Telemetry:
         self._inbound: Literal["continue", "restart", "drop"] = settings.trace_inbound
         self.known_agent: Callable[[str, str], bool] = known_agent or _nobody
         self.queue: Callable[[], Iterable[QueueReading]] = queue or tuple
-        self._notes: deque[Change | Served | _Refused] = deque()
+        self._notes: deque[Change | Served | Notified | _Refused] = deque()
         self._dropped: dict[str, int] = dict.fromkeys(LOSSES, 0)
         self._lost = threading.Lock()
         self._working = threading.Lock()
@@ -133,11 +136,15 @@ class Telemetry:
         """Note a request for a handoff that was refused, nothing stored."""
         self._note(_Refused(_REJECTIONS.get(code, OTHER), tenant, sender))
 
+    def notified(self, result: Notified) -> None:
+        """Note what became of a notification of a webhook."""
+        self._note(result)
+
     def request_span(self, served: Served) -> None:
         """Note a request that did not pass ``asgi``."""
         self._note(served)
 
-    def _note(self, note: Change | Served | _Refused) -> None:
+    def _note(self, note: Change | Served | Notified | _Refused) -> None:
         if not self.options.enabled:
             return
         if len(self._notes) >= _NOTES_MAX or self._stopped:
@@ -285,7 +292,7 @@ class Telemetry:
                     time.sleep(0)
                     turn_ends = time.perf_counter() + _TURN_S
 
-    def _turn(self, note: Change | Served | _Refused) -> None:
+    def _turn(self, note: Change | Served | Notified | _Refused) -> None:
         match note:
             case Change():
                 self._change(note)
@@ -294,6 +301,8 @@ class Telemetry:
                 span = span_of_served(note, self._ratio, self._inbound) if self._spans else None
                 if span and self._spans:
                     self._spans.put((span,))
+            case Notified():
+                self._add((Measurement("handoff.webhook.notifications", 1, {_RESULT: note.value}),))
             case _Refused(error_type=error_type, tenant=tenant, sender=sender):
                 labels = {"handoff.source.agent.name": self._label(tenant, sender), "error.type": error_type}
                 self._add((Measurement("handoff.rejections", 1, {**labels}),))

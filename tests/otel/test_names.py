@@ -15,6 +15,7 @@ import yaml
 
 from a2a_handoff.core.events import Outcome, State
 from a2a_handoff.core.spans import TASK_STATES
+from a2a_handoff.ports import Notified
 from a2a_handoff.telemetry.instruments import INSTRUMENTS, LOSSES, InstrumentRow
 from tests.otel.rules import OTEL, name_of, rules
 
@@ -31,6 +32,7 @@ VALUES = {
     "a2a_task_state": set(TASK_STATES.values()),
     "error_type": {outcome.value for outcome in Outcome} | {""},
     "handoff_drop_reason": set(LOSSES),
+    "handoff_webhook_result": {result.value for result in Notified},
 }
 
 _SUFFIXES = {"histogram": ("_bucket", "_count", "_sum")}

@@ -218,7 +218,8 @@ def test_0_3_over_json_rpc_answers_a_deletion_with_null_and_a_get_without_an_id(
 
 @pytest.mark.parametrize("path", ["/.well-known/agent-card.json", "/.well-known/agent.json"])
 def test_the_card_offers_them_in_every_generation(house: Broker, path: str) -> None:
-    for prefix in ("", "/agents/worker"):
+    house.register("fetcher", platform="external")  # its face has a card of the broker's
+    for prefix in ("", "/agents/fetcher"):
         assert house.http.get(prefix + path).json()["capabilities"]["pushNotifications"] is True
 
 

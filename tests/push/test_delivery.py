@@ -13,7 +13,7 @@ from tests.push.conftest import Office
 from tests.support.agents import asks, completes, said, streams
 from tests.support.hooks import Answer, Shut, Told, answers, hook
 from tests.support.running import broker, free_port, send_params
-from tests.support.wire import eventually
+from tests.support.wire import eventually, metric
 
 STORY = ["SUBMITTED", "WORKING", "a", "b", "c", "COMPLETED"]
 OLD = {"url": "", "token": "t", "authentication": {"schemes": ["Bearer"], "credentials": "s3cret"}}
@@ -354,6 +354,23 @@ def test_redirects_are_not_followed(office: Office) -> None:
     task = office.send(office.hire(completes, streaming=False), {"url": told.url}, wait=True)
     assert office.until(task["id"], lambda hook: hook["failures"] > 1)["error"] == "HTTP 307"
     assert inner.told == []
+
+
+def test_tries_are_counted_by_what_became_of_them(office: Office) -> None:
+    fine, gone = office.hook(answers(200, 503)), office.hook(answers(then=410))
+    agent = office.hire(completes, streaming=False)
+    task = office.send(agent, {"url": fine.url}, wait=True)
+    office.add(task["id"], url=gone.url)
+    fine.until()
+
+    def counted() -> dict[str, float]:
+        text = office.broker.http.get("/metrics").text
+        name = "handoff_webhook_notifications_total"
+        results = ("taken", "failed", "given_up", "removed")
+        return {result: metric(text, name, handoff_webhook_result=result) for result in results}
+
+    wanted = {"taken": len(fine.told), "failed": 1, "given_up": 0, "removed": 1}
+    eventually(lambda: counted() == wanted)
 
 
 # --- changes while it is told --------------------------------------------------------------------

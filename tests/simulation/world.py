@@ -29,6 +29,7 @@ from a2a_handoff.ports import (
     Committed,
     FetchedCard,
     HookAnswer,
+    Notified,
     Principal,
     StoreUnavailable,
 )
@@ -67,6 +68,9 @@ class _Outside:
         return len(text)
 
     def record(self, change: Change) -> None:
+        pass
+
+    def notified(self, result: Notified) -> None:
         pass
 
     async def fetch(self, url: str) -> FetchedCard:

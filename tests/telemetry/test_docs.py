@@ -11,6 +11,7 @@ from a2a_handoff.config import Settings
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import Outcome
+from a2a_handoff.ports import Notified
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.telemetry.instruments import FORMULAS, INSTRUMENTS, LOSSES
 from a2a_handoff.telemetry.logs import FIELDS
@@ -52,6 +53,7 @@ def busy(telemetry: Telemetry) -> dict[str, set[str]]:
     for change in story.changes:
         telemetry.record(change)
     telemetry.rejected(Code.CYCLE_DETECTED, tenant="default", sender="agent-a")
+    telemetry.notified(Notified.TAKEN)
     telemetry.request_span(
         Served(
             started_at=T0, ended_at=T0 + 1, method="GET", route="/x", status=500, outcome="client_disconnect"

@@ -17,6 +17,7 @@ from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import Outcome, State
 from a2a_handoff.core.handoff import evolve
+from a2a_handoff.ports import Notified
 from a2a_handoff.telemetry import QueueReading, Telemetry
 from a2a_handoff.telemetry.instruments import measure
 from tests.telemetry.story import CHAIN, Story, spans_of_step, tales
@@ -295,6 +296,16 @@ def test_refused_requests_are_counted_by_cause(make):
     by_type = {dict(k)["error_type"]: v for k, v in samples(telemetry, "handoff_rejections_total").items()}
     assert by_type == {
         "invalid_context": 1, "cycle_detected": 1, "max_hops_exceeded": 1, "unauthorized": 1, "_OTHER": 1,
+    }  # fmt: skip
+
+
+def test_notifications_of_webhooks_are_counted_by_what_became_of_them(make):
+    telemetry = make()
+    for result in (Notified.TAKEN, Notified.TAKEN, Notified.FAILED, Notified.GIVEN_UP, Notified.REMOVED):
+        telemetry.notified(result)
+    name = "handoff_webhook_notifications_total"
+    assert {dict(k)["handoff_webhook_result"]: v for k, v in samples(telemetry, name).items()} == {
+        "taken": 2, "failed": 1, "given_up": 1, "removed": 1,
     }  # fmt: skip
 
 

@@ -51,6 +51,8 @@ from a2a_handoff.wire.broker_card import broker_card, face_card, own_card
 _LOG = logging.getLogger("a2a_handoff")
 _MARK_EVERY_S = 5.0
 _QUEUE_EVERY_S = 2.0
+#: Seconds that a probe waits for the store.
+_STORE_ANSWERS_S = 2.0
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 #: Below the address of an agent: a card that leads through the broker, also of an agent that has its own.
@@ -348,6 +350,10 @@ class Application:
         del request
         if not self.ready:
             return Response("stopping\n", status_code=503, media_type="text/plain")
+        try:
+            await asyncio.wait_for(self.store.log_end(), _STORE_ANSWERS_S)
+        except (StoreUnavailable, TimeoutError):
+            return Response("the store does not answer\n", status_code=503, media_type="text/plain")
         return Response("ready\n", media_type="text/plain")
 
     async def _metrics(self, request: Request) -> Response:

@@ -136,19 +136,19 @@ class PostgresStore:
     async def claim_work(self, *, now: float, limit: int) -> list[Work]:
         """Claim due work that nobody holds, oldest first, under this process's lease."""
         owner, until = self._boot_id, now + self._lease_s
-        return await self._lease(
+        return await self._at_once(
             lambda session: postgres_work.claim(session, owner, now=now, until=until, limit=limit)
         )
 
     async def release_work(self, key: WorkKey, *, due_at: float) -> None:
         """Give claimed work back. Nothing happens if this process does not hold it."""
         work = Work(key=key, due_at=due_at)
-        await self._lease(lambda session: postgres_work.release(session, self._boot_id, [work]))
+        await self._at_once(lambda session: postgres_work.release(session, self._boot_id, [work]))
 
     async def renew_leases(self, *, now: float) -> None:
         """Keep this process's claims."""
         until = now + self._lease_s
-        await self._lease(lambda session: postgres_work.renew(session, self._boot_id, until=until))
+        await self._at_once(lambda session: postgres_work.renew(session, self._boot_id, until=until))
 
     async def put_agent(self, agent: Agent) -> bool:
         """Insert or replace a registration. True if it is new."""
@@ -184,7 +184,7 @@ class PostgresStore:
     async def _write(self, statement: Callable[[Session], Awaitable[Any]]) -> Any:
         return await self._running().submit(Statement(statement))
 
-    async def _lease(self, statement: Callable[[Session], Awaitable[Any]]) -> Any:
+    async def _at_once(self, statement: Callable[[Session], Awaitable[Any]]) -> Any:
         return await self._running().submit(Statement(statement, in_turn=False))
 
     # --- reading ---------------------------------------------------------------------------------
@@ -203,8 +203,11 @@ class PostgresStore:
         return _recorded(await self._rows(_LOG, after, limit, PAGE_BYTES))
 
     async def log_end(self) -> int:
-        """The position of the newest event in the log, 0 if there is none."""
-        ((position,),) = await self._rows("SELECT events FROM positions")
+        """The position of the newest event in the log, 0 if there is none.
+
+        The connection that writes is asked, so a broker that cannot write does not pass for ready.
+        """
+        ((position,),) = await self._at_once(lambda session: session.rows("SELECT events FROM positions"))
         return position
 
     async def list_handoffs(self, query: HandoffQuery) -> HandoffPage:

@@ -34,7 +34,7 @@ COMMITS_MAX = 512
 BYTES_MAX = 16 << 20
 #: Seconds between tries to connect, the first and the longest.
 AGAIN_S = 0.1
-AGAIN_MAX_S = 2.0
+AGAIN_MAX_S = 1.0
 #: Seconds that callers wait for the truth about a transaction that is in doubt.
 DOUBT_S = 10.0
 
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A write that is no commit. ``in_turn``: it may meet what other brokers write, so it takes its turn."""
+    """What is done beside commits. ``in_turn``: it may meet what other brokers write, and waits its turn."""
 
     run: Callable[[Session], Awaitable[Any]]
     in_turn: bool = True

@@ -1,4 +1,4 @@
-"""Whatever is done to a store, SQLite and the store in memory tell the same story."""
+"""Whatever is done to a store, the durable ones and the store in memory tell the same story."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.stores import SqliteStore
+from a2a_handoff.stores.postgres import PostgresStore
 from tests.support.builders import (
     NOW,
     acknowledged_event,
@@ -38,6 +39,7 @@ from tests.support.builders import (
     output_event,
 )
 from tests.support.memory_store import MemoryData, MemoryStore
+from tests.support.postgres import postgres_server
 
 IDS = st.sampled_from(["h-1", "h-2", "h-3", "h-4"])
 NAMES = st.sampled_from(["anna", "bert"])
@@ -95,8 +97,12 @@ class Stores(RuleBasedStateMachine):
         self.stores: tuple[Store, Store]
         self.open()
 
+    def durable(self) -> Store:
+        """The store that is compared, on what it left behind."""
+        return SqliteStore(Path(self.folder.name) / "store.db")
+
     def open(self) -> None:
-        self.stores = (SqliteStore(Path(self.folder.name) / "store.db"), MemoryStore(self.data))
+        self.stores = (self.durable(), MemoryStore(self.data))
         for store in self.stores:
             self.runner.run(store.open())
 
@@ -118,8 +124,8 @@ class Stores(RuleBasedStateMachine):
             except REFUSALS as refusal:
                 return type(refusal), vars(refusal)
 
-        sqlite, memory = [self.runner.run(ask(store)) for store in self.stores]
-        assert sqlite == memory
+        durable, memory = [self.runner.run(ask(store)) for store in self.stores]
+        assert durable == memory
         return memory
 
     def stored(self, handoff_id: str) -> Handoff:
@@ -233,7 +239,23 @@ class Stores(RuleBasedStateMachine):
         self.both(lambda store: store.in_flight())
 
 
+class PostgresStores(Stores):
+    """The same on a database of its own for each story."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        super().__init__()
+
+    def durable(self) -> Store:
+        server = postgres_server()
+        self.url = self.url or server.url(server.fresh())
+        return PostgresStore(self.url)
+
+
 TestStores = Stores.TestCase
+TestPostgresStores = PostgresStores.TestCase
 TestStores.settings = settings(
     max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+# Each story makes a database, and a restart connects anew: fewer of them are told.
+TestPostgresStores.settings = settings(TestStores.settings, max_examples=8)

@@ -36,7 +36,7 @@ from a2a_handoff.wire.push import NotificationWriter, notification_headers
 _LOG = logging.getLogger("a2a_handoff.webhooks")
 
 #: How often a run that waits for an event looks whether its webhook is still there.
-_LOOK_S = 30.0
+_LOOK_S = 300.0
 #: A run that a stopping broker leaves is not taken up again before it has stopped.
 _STOPPING_S = 1.0
 

@@ -84,7 +84,7 @@ WITH put_events AS (
         wake_at = excluded.wake_at, owner = excluded.owner, claims = excluded.claims,
         orphaned = excluded.orphaned
 )
-UPDATE positions SET events = $53
+UPDATE positions SET events = $53 RETURNING pg_current_xact_id()::text
 """
 
 
@@ -115,11 +115,11 @@ async def look(session: Session, touched: Touched) -> tuple[Known, int]:
     return known, position
 
 
-async def write(session: Session, batch: Batch) -> None:
-    """Write the rows of a batch."""
+async def write(session: Session, batch: Batch) -> str:
+    """Write the rows of a batch. Gives the number of the transaction, by which the server knows it later."""
     # The last one that was set within the batch is the one that stays.
     webhooks = {row[:2]: row for row in batch.webhooks}
-    await session.rows(
+    ((number,),) = await session.rows(
         _WRITE,
         *_columns(batch.events, 5),
         *_columns(batch.handoffs.values(), 13),
@@ -133,6 +133,7 @@ async def write(session: Session, batch: Batch) -> None:
         *_columns(batch.void_keys, 4),
         batch.position,
     )
+    return number
 
 
 def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:

@@ -130,7 +130,10 @@ class Server:
         """A session that writes. Raises ``StoreUnavailable``."""
         try:
             connection = await asyncpg.connect(
-                self._url, timeout=CONNECT_S, command_timeout=ANSWER_S, server_settings=SETTINGS
+                self._url,
+                timeout=CONNECT_S,
+                command_timeout=ANSWER_S,
+                server_settings=SETTINGS | {"plan_cache_mode": "force_generic_plan"},
             )
         except (*_FAULTS, ValueError) as error:  # a wrong URL has many ways to be wrong
             raise self.fault(error) from None

@@ -141,16 +141,18 @@ class Writer:
         in_turn = any(isinstance(job.work, Prepared) or job.work.in_turn for job in jobs)
         await session.run(_TAKE_TURN if in_turn else _BEGIN)
         results: list[object] = []
+        number: str | None = None
         for commits, run in itertools.groupby(jobs, lambda job: isinstance(job.work, Prepared)):
             if commits:
                 prepared = [cast("Prepared", job.work) for job in run]
                 known, position = await postgres_batch.look(session, touched(prepared))
                 batch = Batch(known, position=position, owner=self._owner, lease_s=self._lease_s)
                 results += map(batch.answer, prepared)
-                await postgres_batch.write(session, batch)
+                number = await postgres_batch.write(session, batch)
             else:
                 results += [await cast("Statement", job.work).run(session) for job in run]
-        ((number,),) = await session.rows(_NUMBER)
+        if number is None:
+            ((number,),) = await session.rows(_NUMBER)
         try:
             await session.run("COMMIT")
         except Exception:

@@ -85,6 +85,11 @@ class Courier:
         self._recorder = recorder
         self._clock = clock
         self._patience = patience
+        self._at: set[str] = set()
+
+    def is_at(self, edition: str) -> bool:
+        """Whether a run for this edition of a webhook is under way here."""
+        return edition in self._at
 
     async def run(self, handoff_id: str, edition: str) -> float | None:
         """Tell a webhook what it was not told so far, then what is to come, to the end of its task.
@@ -92,10 +97,13 @@ class Courier:
         ``None`` when there is nothing left to tell, or nobody to be told; else in how many seconds to run
         again. Raises ``StoreUnavailable``.
         """
+        self._at.add(edition)
         try:
             await self._run(handoff_id, edition)
         except _Ended as ended:
             return ended.again_s
+        finally:
+            self._at.discard(edition)
         return _STOPPING_S
 
     async def _run(self, handoff_id: str, edition: str) -> None:

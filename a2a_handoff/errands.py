@@ -528,6 +528,8 @@ class Errands:
         await self._put_back(work.key, lease_s)
 
     async def _webhook(self, work: Work, h: Handoff) -> None:
+        if self._courier.is_at(work.key.ref):
+            return  # the lease had lapsed while this process was at it, and is its own again
         again_s = await self._courier.run(h.id, work.key.ref)
         if again_s is None:
             await self._settle(work.key)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from a2a_handoff.core.events import WorkKind
 from tests.push.conftest import Office
 from tests.support.agents import asks, completes, said, streams
 from tests.support.hooks import Answer, Shut, Told, answers, hook
@@ -437,6 +438,28 @@ def test_a_stopping_broker_does_not_wait_for_webhooks_and_the_next_one_goes_on(
     told.until()
     assert list(dict.fromkeys(told.words)) == STORY  # one may have come twice
     office.until(task["id"], lambda hook: hook["state"] == "done")
+
+
+def test_a_lease_that_lapsed_makes_no_second_run(office: Office) -> None:
+    told = office.hook()
+    agent, puppet = office.puppet()
+    task = office.send(agent, {"url": told.url})
+    turn = puppet.next()
+    work = puppet.task("WORKING")
+    turn.event({"task": work})
+    told.until("WORKING")
+    app, loop = office.broker.app, office.broker.loop
+
+    async def lapse() -> None:
+        works = await app.store.claim_work(now=2e9, limit=100)
+        app.service.dispatcher.take([one for one in works if one.key.kind is WorkKind.WEBHOOK])
+
+    for _ in range(3):
+        loop.run(lapse())
+    turn.event(puppet.artifact(work, "x", "once"))
+    turn.event(puppet.status(work, "COMPLETED"))
+    office.until(task["id"], lambda hook: hook["state"] == "done")
+    assert told.words == ["SUBMITTED", "WORKING", "once", "COMPLETED"]
 
 
 # --- a task without one --------------------------------------------------------------------------

@@ -24,17 +24,18 @@ _GONE = -32001
 
 @dataclass
 class Weather:
-    """How bad the network is: chances from 0 to 1, and the longest delay in seconds."""
+    """How bad things are: chances from 0 to 1, and the longest delay in seconds. ``full`` is the disk."""
 
     lost: float = 0.1
     unanswered: float = 0.1
     cut: float = 0.1
     busy: float = 0.05
+    full: float = 0.002
     delay_s: float = 4.0
 
     @classmethod
     def fair(cls) -> Weather:
-        return cls(lost=0.0, unanswered=0.0, cut=0.0, busy=0.0, delay_s=0.01)
+        return cls(lost=0.0, unanswered=0.0, cut=0.0, busy=0.0, full=0.0, delay_s=0.01)
 
 
 @dataclass
@@ -45,20 +46,31 @@ class RemoteTask:
     handoff_id: str
     state: RemoteState = RemoteState.WORKING
     outputs: list[Output] = field(default_factory=list[Output])
+    metadata: bytes = b""
+    ended_at: float | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def update(self, *, snapshot: bool = False, outputs: tuple[Output, ...] = ()) -> Update:
         said = tuple(self.outputs) if snapshot else outputs
-        return Update(remote_task_id=self.id, state=self.state, outputs=said, snapshot=snapshot)
+        return Update(
+            remote_task_id=self.id,
+            state=self.state,
+            message=b'{"messageId":"s","role":"ROLE_AGENT","parts":[{"text":"x"}]}' if self.metadata else b"",
+            metadata=self.metadata,
+            outputs=said,
+            snapshot=snapshot,
+        )
 
     def change(self, state: RemoteState) -> None:
         self.state = state
+        if state.terminal:
+            self.ended_at = asyncio.get_running_loop().time()
         self.changed.set()
         self.changed = asyncio.Event()
 
 
 class PushAgent:
-    """Works on what it gets. ``polite``: it answers offers, and does what it got twice only once."""
+    """Works on what it gets; sometimes it hands on. ``polite``: it answers offers, and does what it got twice once."""
 
     def __init__(self, name: str, chance: random.Random, *, polite: bool) -> None:
         self.name = name
@@ -66,6 +78,7 @@ class PushAgent:
         self.begun: Counter[str] = Counter()
         self.tasks: dict[str, RemoteTask] = {}
         self.willing = 0.8
+        self.others = ("plain", "polite", "polite-2", "puller")
         self._chance = chance
         self._by_offer: dict[str, RemoteTask] = {}
         self._work: set[asyncio.Task[None]] = set()
@@ -103,9 +116,13 @@ class PushAgent:
             )
             task.change(RemoteState.WORKING)
         await asyncio.sleep(self._chance.uniform(0, 12))
-        if not task.state.terminal:
-            failed = self._chance.random() < 0.1
-            task.change(RemoteState.FAILED if failed else RemoteState.COMPLETED)
+        if task.state.terminal:
+            return
+        fate = self._chance.random()
+        if fate > 0.8:
+            onward = {"target_agent": self._chance.choice(self.others), "user_intent": "Finish it."}
+            task.metadata = json.dumps({URI: {"handoff": onward}}).encode()
+        task.change(RemoteState.FAILED if fate < 0.1 else RemoteState.COMPLETED)
 
 
 class Network:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from tests.simulation.mutants import found_by
 from tests.simulation.time import NothingWillHappen, VirtualLoop
 from tests.simulation.world import Broken, World, simulate
 
@@ -32,14 +34,17 @@ def test_a_seed_is_the_same_schedule_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "why"),
+    "fault",
     [
-        (37, "the task was sent, the broker died, and to send it again failed: another agent began it too"),
-        (531, "the same, with an agent that fetches its work as the next one"),
+        "a crash leaves no doubt",
+        "silence means that it has not begun",
+        "a cut stream is the end",
+        "the deadline is noted and not obeyed",
     ],
 )
-def test_seeds_that_failed_once_do_not_fail_again(seed: int, why: str) -> None:
-    assert simulate(seed).asked, why
+def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
+    """The other faults need more schedules: ``python -m tests.simulation.mutants``."""
+    assert found_by(fault, tmp_path, seeds=CHUNK) > 0
 
 
 def test_the_world_notices_what_is_begun_twice() -> None:

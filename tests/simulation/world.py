@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from a2a_handoff.broker import Claim
 from a2a_handoff.config import Settings
-from a2a_handoff.core.agents import Registration
+from a2a_handoff.core.agents import Readiness, Registration
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import LateResultRecorded, State
+from a2a_handoff.core.events import CancelRequested, LateResultRecorded, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.rules import RoutingRules
 from a2a_handoff.ports import (
@@ -44,9 +44,12 @@ from tests.support.memory_store import MemoryData, MemoryStore
 _T = TypeVar("_T")
 
 ANYBODY = Principal(trusted=True)
-DEADLINE_S = 90.0
+DEADLINE_S = 120.0
 #: Seconds after its deadline by which everything is over: the broker may be down, and is started again.
 LATE_S = 60.0
+#: Seconds of bad weather, and those that the broker may take in good weather for what is not a matter of chance.
+STORM_S = 40.0
+PROMPT_S = 45.0
 #: Seconds until a killed broker is started again.
 DOWN_S = 3.0
 
@@ -98,6 +101,8 @@ class FaultyStore(MemoryStore):
     async def _turn(self) -> MemoryData:
         if self._world.chance.random() < 0.2:
             await asyncio.sleep(self._world.chance.uniform(0, 0.02))
+        if self._world.chance.random() < self._world.weather.full:
+            raise StoreUnavailable("the disk is full for a moment")
         return await super()._turn()
 
     async def _commit(self, commit: Commit) -> Committed:
@@ -165,8 +170,9 @@ class World:
             dying = asyncio.ensure_future(self.crashed.wait())
             await asyncio.wait((started, dying), return_when=asyncio.FIRST_COMPLETED)
             if started.done() and not started.cancelled() and (error := started.exception()) is not None:
-                if not isinstance(error, StoreUnavailable):
+                if not _store_is_away(error):
                     raise error
+                self.crashed.set()
             elif started.done():
                 self.ready.set()
             await dying
@@ -220,13 +226,9 @@ class World:
             error = task.exception()
             if error is None:
                 return task.result()
-            if isinstance(error, StoreUnavailable):
-                await asyncio.sleep(0.5)
-                continue
-            if isinstance(error, HandoffError) and error.code is Code.UNAVAILABLE:
-                await asyncio.sleep(0.5)
-                continue
-            raise error
+            if not _store_is_away(error):
+                raise error
+            await asyncio.sleep(0.5)
 
     # --- who is around it --------------------------------------------------------------------------
 
@@ -298,10 +300,10 @@ class World:
     async def replay(self, *, handoffs: int) -> None:
         """From the first call to the end of everything. Raises ``Broken``."""
         create = self.loop.create_task
-        living = [create(self.serve()), create(self.pull())]
+        living = [create(self.serve()), create(self.pull()), create(self._set_clock())]
         asking = [create(self.ask(number)) for number in range(handoffs)]
         try:
-            await self._pass(40, *living, *asking)
+            await self._pass(STORM_S, *living, *asking)
             vars(self.weather).update(vars(Weather.fair()))
             self.deadly = 0.0
             await self._pass(DEADLINE_S + LATE_S, *living, *asking)
@@ -311,6 +313,12 @@ class World:
                 task.cancel()
             await asyncio.gather(*living, *asking, return_exceptions=True)
             await self.process.kill()
+
+    async def _set_clock(self) -> None:
+        """The wall clock is put forward, and back."""
+        while True:
+            await asyncio.sleep(self.chance.uniform(5, 60))
+            self.clock.skew = self.chance.choice((0.0, 0.0, self.chance.uniform(-15, 15)))
 
     async def _pass(self, seconds: float, *tasks: asyncio.Task[None]) -> None:
         """Let time pass. Raises what any of the tasks failed with."""
@@ -348,23 +356,58 @@ class World:
                 self.broken(h.id, f"it is still {h.state}")
             if (h.ended_at or 0) > asked.deadline_at + LATE_S:
                 self.broken(h.id, "it ended long after its deadline")
-        if len(self.asked) != len(self.data.handoffs):
-            self.broken("", f"{len(self.asked)} were asked for, {len(self.data.handoffs)} are there")
+        roots = [h for h in self.data.handoffs.values() if h.parent is None]
+        if len(self.asked) != len(roots):
+            self.broken("", f"{len(self.asked)} were asked for, {len(roots)} are there")
         for h in self.data.handoffs.values():
+            if not h.state.terminal:
+                self.broken(h.id, f"it is still {h.state}")
+            if h.hop_count > h.policy.max_hops or len(set(h.path)) != len(h.path):
+                self.broken(h.id, f"its path is {h.path}")
+            if h.state is State.EXPIRED:
+                self._check_expired(h)
             begun = self.begun_by_pull.get(h.id, 0) + sum(a.begun[h.id] for a in self.agents.values())
             if begun > 1 and not h.replay_safe:
                 self.broken(h.id, f"it was begun {begun} times")
-            if h.state is State.COMPLETED and not begun:
+            carried = any(child.handoff_id == h.leaf_id for child in h.children)
+            if h.state is State.COMPLETED and not begun and not carried:
                 self.broken(h.id, "it was completed and never begun")
         left = [key for key in self.data.work if key.kind.value not in ("cancel", "rescind", "cancel_child")]
         if left:
             self.broken(left[0].handoff_id, f"work is left: {left[0].kind}")
+
+    def _check_expired(self, h: Handoff) -> None:
+        """Nothing but time could end it: what could be done in good weather was done."""
+        over = h.deadline_at - EPOCH - PROMPT_S
+        if over < STORM_S or h.children:
+            return
+        log = [one.event for one in self.data.log if one.handoff_id == h.id]
+        asked = [event.at - EPOCH for event in log if isinstance(event, CancelRequested)]
+        if asked and asked[0] < over:
+            self.broken(h.id, "it was to be stopped, and was not")
+        attempt = next((a for a in reversed(h.attempts) if a.readiness is not Readiness.PULL), None)
+        if attempt is None or attempt is not h.attempts[-1]:
+            return
+        if (
+            attempt.readiness is Readiness.OFFER
+            and attempt.acked_at is None
+            and attempt.offered_at - EPOCH < over
+        ):
+            self.broken(h.id, "an offer had no end")
+        task = self.agents[attempt.agent_id].tasks.get(attempt.remote.task_id)
+        if task is not None and task.ended_at is not None and task.ended_at < over:
+            self.broken(h.id, f"its agent was done at {task.ended_at:.0f} and nobody asked")
 
     def broken(self, handoff_id: str, what: str) -> Broken:
         """Raises, with the log of the handoff."""
         log = [one for one in self.data.log if one.handoff_id == handoff_id]
         told = [f"{one.event.at - EPOCH:8.3f} {type(one.event).__name__} {_told(one.event)}" for one in log]
         raise Broken("\n".join((f"seed {self.seed}: {what} ({handoff_id})", *told)))
+
+
+def _store_is_away(error: BaseException) -> bool:
+    away = isinstance(error, HandoffError) and error.code is Code.UNAVAILABLE
+    return away or isinstance(error, StoreUnavailable)
 
 
 def _told(event: Any) -> str:

@@ -153,7 +153,7 @@ objects = st.dictionaries(st.text(max_size=5), values, max_size=5)
 @st.composite
 def packages(draw: st.DrawFn) -> dict[str, Any]:
     return {
-        "user_intent": draw(st.text(min_size=1, max_size=40)),
+        "user_intent": draw(st.text(min_size=1, max_size=40).filter(str.strip)),  # never blank
         "key_facts": draw(objects),
         "task_progress": draw(objects),
         "user_preferences": draw(objects),

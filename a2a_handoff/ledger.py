@@ -266,9 +266,12 @@ class Ledger:
                 pending.add_done_callback(lambda done: self._tell_alone(commit, done, befores))
                 raise
         except StoreUnavailable as error:
+            # A store that was lost in the middle may have written it all the same: the next look is there.
+            for write in commit.writes:
+                self._feed.forget(write.handoff.id)
             raise HandoffError(
                 Code.UNAVAILABLE,
-                "The broker cannot write now; nothing was changed. Try again.",
+                "The broker cannot write now. Try again.",
                 retry_after_s=1.0,
             ) from error
         self._tell(commit, committed, befores)

@@ -8,10 +8,10 @@ PYTEST_ARGS ?=
 WORKERS ?= auto
 SEEDS ?= 2000
 
-.PHONY: demo test check bench simulate serve docs lock clean help
+.PHONY: demo test check bench bench-pull simulate serve docs lock clean help
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,6 +33,9 @@ check: $(STAMP) ## lint, format, types, layers
 
 bench: $(STAMP) ## measure, print a table of ratios
 	$(BIN)/python -m tests.benchmarks
+
+bench-pull: $(STAMP) ## the same for agents that fetch their work; needs 11,000 open files
+	$(BIN)/python -m tests.benchmarks.pulling
 
 simulate: $(STAMP) ## SEEDS=n schedules of crashes and faults; every state of a handoff, with large casts
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --explore

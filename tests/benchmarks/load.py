@@ -1,8 +1,9 @@
 """A load generator and the fixed agent of the benchmarks, as processes of their own.
 
 ``python -m tests.benchmarks.load agent PORT`` answers every SendMessage with the same task, and streams 50
-events to a streaming call. ``… load fire URL CALLERS SECONDS KIND`` keeps CALLERS requests in flight and
-prints one JSON line: requests per second, errors, and latencies in milliseconds.
+events to a streaming call. ``… load fire URL CALLERS SECONDS KIND [TARGET]`` keeps CALLERS requests in flight
+and prints one JSON line: requests per second, errors, and latencies in milliseconds. TARGET is the agent that
+gets them, with the number of the caller for ``{}``; without, capabilities decide.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ def message(message_id: str) -> dict[str, Any]:
     }
 
 
-def request_body(message_id: str, *, method: str = "SendMessage", handoff: bool = True) -> bytes:
+def request_body(
+    message_id: str, *, method: str = "SendMessage", handoff: bool = True, target: str = ""
+) -> bytes:
     """A JSON-RPC request; with a handoff context unless it goes to an agent."""
+    needed = {"requirements": {"capabilities": ["canStream" if "Stream" in method else "canBench"]}}
     params: dict[str, Any] = {"message": message(message_id)}
     if handoff:
         params["metadata"] = {
@@ -43,8 +47,8 @@ def request_body(message_id: str, *, method: str = "SendMessage", handoff: bool 
                 "conversation_summary": "The customer disputes an invoice.",
                 "user_intent": "Correct the invoice of March.",
                 "key_facts": {"invoice": "INV-7", "amount": 42},
-                "requirements": {"capabilities": ["canStream" if "Stream" in method else "canBench"]},
             }
+            | ({"target_agent": target} if target else needed)
         }
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
 
@@ -142,25 +146,34 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-async def fire(url: str, callers: int, seconds: float, kind: str) -> dict[str, Any]:
-    """Keep ``callers`` requests in flight for ``seconds``; ``kind``: handoff, plain, stream or plain-stream."""
+async def fire(url: str, callers: int, seconds: float, kind: str, target: str = "") -> dict[str, Any]:
+    """Keep ``callers`` requests in flight for ``seconds``; ``kind``: handoff, plain, stream or plain-stream.
+
+    ``target`` is the agent that gets those of one caller, whose number stands for ``{}`` in it.
+    """
     parts = urlsplit(url)
     method = "SendStreamingMessage" if "stream" in kind else "SendMessage"
     marker = "0" * 16
-    body = request_body(marker, method=method, handoff=not kind.startswith("plain"))
-    head = (
-        f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-        f"A2A-Version: 1.0\r\nContent-Length: {len(body)}\r\n\r\n"
-    ).encode()
-    before, after = (head + body).split(marker.encode())
+
+    def halves(number: int) -> list[bytes]:
+        """The request of a caller, without its message id."""
+        handoff = not kind.startswith("plain")
+        body = request_body(marker, method=method, handoff=handoff, target=target.format(number))
+        head = (
+            f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+            f"A2A-Version: 1.0\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        return (head + body).split(marker.encode())
+
     latencies: list[float] = []
     errors = 0
     ends_at = 0.0
     serial = iter(range(10**9))
     run_id = int(time.time() * 1000) % 10**7
 
-    async def caller() -> None:
+    async def caller(number: int) -> None:
         nonlocal errors
+        before, after = halves(number)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
             Connection, parts.hostname or "127.0.0.1", parts.port or 80
@@ -175,7 +188,7 @@ async def fire(url: str, callers: int, seconds: float, kind: str) -> dict[str, A
 
     ends_at = time.perf_counter() + seconds
     began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(callers)))
+    await asyncio.gather(*map(caller, range(callers)))
     took = time.perf_counter() - began
     ordered = sorted(latencies)
     return {
@@ -195,9 +208,9 @@ def main(arguments: list[str]) -> None:
             agent, port=int(arguments[1]), log_config=None, access_log=False, lifespan="off", ws="none"
         )
         return
-    url, callers, seconds, kind = arguments[1:5]
+    url, callers, seconds, kind, *target = arguments[1:]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(fire(url, int(callers), float(seconds), kind))))
+        print(json.dumps(runner.run(fire(url, int(callers), float(seconds), kind, *target))))
 
 
 if __name__ == "__main__":

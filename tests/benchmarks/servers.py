@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 
 SERVERS_CPU, LOAD_CPU = 0, 1
+_CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 _NGINX = """\
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -42,10 +43,8 @@ def free_port() -> int:
 
 def pin(pid: int, cpu: int) -> None:
     """One CPU each, if there are two."""
-    if hasattr(os, "sched_setaffinity"):
-        cpus = sorted(os.sched_getaffinity(0))
-        if len(cpus) > 1:
-            os.sched_setaffinity(pid, {cpus[cpu]})
+    if len(_CPUS) > 1:
+        os.sched_setaffinity(pid, {_CPUS[cpu]})
 
 
 @contextlib.contextmanager
@@ -104,8 +103,10 @@ def agent() -> Generator[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def broker(folder: Path, agent_url: str, env: dict[str, str] | None = None) -> Generator[tuple[str, int]]:
-    """A broker on a store in ``folder`` that knows the fixed agent. Its address and process."""
+def broker(
+    folder: Path, agent_url: str | None = None, env: dict[str, str] | None = None
+) -> Generator[tuple[str, int]]:
+    """A broker on a store in ``folder`` that knows the fixed agent, if any. Its address and process."""
     port = free_port()
     (folder / "cards").mkdir(parents=True)
     own = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
@@ -117,8 +118,17 @@ def broker(folder: Path, agent_url: str, env: dict[str, str] | None = None) -> G
     serve = [sys.executable, "-m", "a2a_handoff", "serve"]
     with process(serve, cpu=SERVERS_CPU, port=port, env=environ | (env or {})) as running:
         url = f"http://127.0.0.1:{port}/"
-        _register(url, agent_url)
+        if agent_url is not None:
+            _register(url, agent_url)
         yield url, running.pid
+
+
+@contextlib.contextmanager
+def bare() -> Generator[tuple[str, int]]:
+    """A server that answers whoever waits, and keeps nothing."""
+    port = free_port()
+    with process(_module("bare", str(port)), cpu=SERVERS_CPU, port=port) as running:
+        yield f"http://127.0.0.1:{port}/", running.pid
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ import pytest
 from tests.acceptance import test_kill
 from tests.acceptance.test_kill import Stage
 from tests.support.agents import Agent, card, completes, rejects
-from tests.support.postgres import postgres_server
-from tests.support.running import broker, free_port, running
+from tests.support.postgres import Wire, postgres_server
+from tests.support.running import Loop, broker, free_port, running
 from tests.support.served import served
 from tests.support.wire import eventually
 
@@ -98,6 +98,32 @@ def test_a_broker_whose_server_goes_away_says_so_and_comes_back_with_it(tmp_path
         again = b.send("after", context={"target_agent": "worker"})
         assert again["status"]["state"] == "TASK_STATE_COMPLETED"
         assert [call.text for call in agent.calls] == ["before", "after"]
+
+
+@pytest.mark.parametrize("forward", [True, False], ids=["it arrived", "it did not"])
+@pytest.mark.parametrize("patient", [True, False], ids=["patient", "impatient"])
+def test_a_result_whose_commit_is_in_doubt_reaches_its_caller_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forward: bool, patient: bool
+) -> None:
+    if not patient:
+        monkeypatch.setattr("a2a_handoff.stores.postgres_writer.DOUBT_S", 0.0)
+    server = postgres_server()
+    database = server.fresh()
+    wire, loop = Wire(server.port, forward=forward, after=b"HandoffCompleted"), Loop()
+    port = loop.run(wire.__aenter__())
+    agent = Agent(completes)
+    with (
+        running(agent) as url,
+        broker(tmp_path, store=f"postgresql://broker@127.0.0.1:{port}/{database}") as b,
+    ):
+        b.register("worker", card=card(url))
+        task = b.send("mind the gap", context={"target_agent": "worker"})
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert b.log(task["id"]).count("handoff_completed") == 1
+    loop.run(wire.__aexit__())
+    loop.close()
+    assert wire.cuts == 1
+    assert [call.text for call in agent.calls if call.method == "SendMessage"] == ["mind the gap"]
 
 
 def test_a_broker_that_cannot_reach_its_server_ends_with_one_line(tmp_path: Path) -> None:

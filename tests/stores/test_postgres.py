@@ -47,7 +47,7 @@ from tests.support.builders import (
     offered_event,
     output_event,
 )
-from tests.support.postgres import PASSWORD, Postgres, postgres_server
+from tests.support.postgres import PASSWORD, Postgres, Wire, postgres_server
 
 DELIVER = Schedule(kind=WorkKind.DELIVER, due_at=NOW, attempt=1)
 WAIT_S = 20.0
@@ -527,56 +527,13 @@ def test_a_store_goes_on_by_itself_after_its_server_was_away(
     asyncio.run(main())
 
 
-class Wire:
-    """Stands between a store and its server. ``cut``: what happens to the next COMMIT of a commit."""
-
-    def __init__(self, port: int, *, forward: bool) -> None:
-        self._port = port
-        self._forward = forward
-        self.armed = False
-        self.cuts = 0
-
-    async def __aenter__(self) -> int:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return self._server.sockets[0].getsockname()[1]
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        down = asyncio.create_task(self._pump(up_reader, writer))
-        try:
-            while data := await reader.read(1 << 16):
-                if self.armed and b"COMMIT" in data:
-                    self.armed = False
-                    self.cuts += 1
-                    down.cancel()
-                    if self._forward:
-                        up_writer.write(data)
-                        await up_reader.read(1)  # it was done
-                    break
-                up_writer.write(data)
-        finally:
-            down.cancel()
-            up_writer.close()
-            writer.close()
-
-    @staticmethod
-    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-        writer.close()
-
-
 @pytest.mark.parametrize("forward", [True, False], ids=["it arrived", "it did not"])
 def test_what_became_of_a_commit_whose_answer_was_lost_is_found_out(
     server: Postgres, database: str, forward: bool
 ) -> None:
     async def main() -> None:
-        wire = Wire(server.port, forward=forward)
+        wire = Wire(server.port, forward=forward, after=b"HandoffRequested")
         async with wire as port, opened(f"postgresql://broker@127.0.0.1:{port}/{database}") as (store,):
-            wire.armed = True
             first, second = [
                 store.commit(commit_of(first_write(one, actions=(DELIVER,)))) for one in ("h-1", "h-2")
             ]
@@ -602,9 +559,8 @@ def test_work_that_was_claimed_for_callers_who_gave_up_in_doubt_is_free_again(
     monkeypatch.setattr("a2a_handoff.stores.postgres_writer.DOUBT_S", 0.0)
 
     async def main() -> None:
-        wire = Wire(server.port, forward=True)
+        wire = Wire(server.port, forward=True, after=b"HandoffRequested")
         async with wire as port, opened(f"postgresql://broker@127.0.0.1:{port}/{database}") as (store,):
-            wire.armed = True
             with pytest.raises(StoreUnavailable, match="whether the last writes are stored will be seen"):
                 await store.commit(commit_of(first_write("h-1", actions=(DELIVER,))))
             works = await soon(lambda: claimed(store))

@@ -121,6 +121,55 @@ class Postgres:
         return name
 
 
+class Wire:
+    """Stands between a store and its server, and cuts the connection at one COMMIT.
+
+    It is that of the first transaction that has ``after`` in it. ``forward``: the server gets it and does it, but
+    its answer is lost; else it is lost itself. ``cuts`` counts.
+    """
+
+    def __init__(self, port: int, *, forward: bool, after: bytes) -> None:
+        self._port = port
+        self._forward = forward
+        self._after = after
+        self.cuts = 0
+
+    async def __aenter__(self) -> int:
+        """Begin. The port to connect to."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return self._server.sockets[0].getsockname()[1]
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        down = asyncio.create_task(self._pump(up_reader, writer))
+        armed = False
+        try:
+            while data := await reader.read(1 << 16):
+                armed = armed or self._after in data
+                if armed and not self.cuts and b"COMMIT" in data:
+                    self.cuts += 1
+                    down.cancel()
+                    if self._forward:
+                        await asyncio.wait([down])
+                        up_writer.write(data)
+                        await up_reader.read(1)  # it was done
+                    break
+                up_writer.write(data)
+        finally:
+            down.cancel()
+            up_writer.close()
+            writer.close()
+
+    @staticmethod
+    async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+
 def _programs() -> Path | None:
     """Where the newest server of this machine is."""
     found = sorted(

@@ -31,7 +31,7 @@ _EPOCHS = 1 << 52
 
 def broadcast_topic(tenant: str, workspace: str) -> str:
     """Wakes those who wait for what a workspace is told."""
-    return f"broadcasts:{tenant}:{fold(workspace)}"
+    return f"broadcasts:{tenant}:{workspace}"
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class Broadcasts:
         broadcast = Broadcast(
             id=self._clock.new_id(),
             tenant=principal.tenant,
-            workspace=fold(workspace),
+            workspace=workspace,
             channel=channel,
             sender=sender,
             message=message,
@@ -128,7 +128,7 @@ class Broadcasts:
             if not speaks_for_itself(principal, agent.agent_id):
                 raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r} of yours.")
             self._registry.called(principal, agent.agent_id)
-        workspace = fold(workspace or (agent.workspace if agent is not None else DEFAULT_WORKSPACE))
+        workspace = workspace or (agent.workspace if agent is not None else DEFAULT_WORKSPACE)
         owner = mark(principal.tenant, workspace)
         given = read_cursor(after) if after else Cursor(epoch=self.epoch, owner=owner)
         known = (given.epoch, given.owner) == (self.epoch, owner)
@@ -149,7 +149,7 @@ class Broadcasts:
         """
         if not agent.broadcasts:
             return (), position, False
-        return await self._on(agent.tenant, fold(agent.workspace), agent.agent_id, position)
+        return await self._on(agent.tenant, agent.workspace, agent.agent_id, position)
 
     async def _on(
         self, tenant: str, workspace: str, hearer: str, position: int

@@ -21,7 +21,6 @@ from msgspec import Raw
 
 from a2a_handoff import chores
 from a2a_handoff.core import events as ev
-from a2a_handoff.core.agents import fold
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE
@@ -284,7 +283,7 @@ def _agent_topic(tenant: str, agent_id: str) -> str:
 
 
 def _workspace_topic(tenant: str, workspace: str) -> str:
-    return f"told:{tenant}:workspace:{fold(workspace)}"
+    return f"told:{tenant}:workspace:{workspace}"
 
 
 def _why(outcome: Outcome, detail: str) -> dict[str, object]:

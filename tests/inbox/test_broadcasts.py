@@ -46,11 +46,12 @@ def test_a_broadcast_reaches_every_agent_of_the_workspace_but_its_sender() -> No
 
 def test_a_broadcast_goes_to_the_senders_workspace_unless_it_names_another() -> None:
     async def body(world: World) -> None:
-        await world.register("cowork", workspace="Lab")
+        await world.register("cowork", workspace="lab")
         await tell(world, "here")
         await tell(world, "there", workspace="editor2")
         assert messages(await read(world, workspace="lab")) == ["here"]
-        assert messages(await read(world, workspace="EDITOR2")) == ["there"]
+        assert messages(await read(world, workspace="editor2")) == ["there"]
+        assert messages(await read(world, workspace="Editor2")) == [], "another workspace, as in matching"
 
     run(body)
 

@@ -57,7 +57,7 @@ FAULTS = {
         "        if not answer.ready:\n            await self._change(",
         "        if not answer.ready:\n            await self._settle(work.key)\n            return None\n            await self._change(",
     ),
-    "effects come before the commit": (
+    "claimed work is begun twice": (
         "dispatcher.py",
         "        for work in works:\n            stopping = self._claims.stopping",
         "        for work in (*works, *works):\n            stopping = self._claims.stopping",

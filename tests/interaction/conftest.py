@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interaction.manifest import surfaces_of
+from tests.interaction.manifest import ways_of
 from tests.interaction.staff import Staff, Street
 from tests.interaction.surfaces import FACE, Surface, surfaces
 from tests.support.agents import Agent, card, completes
@@ -20,12 +20,13 @@ _NUMBERS = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "proves(*ids, on=()): the requirements that a test proves")
+    config.addinivalue_line("markers", "proves(*ids): the requirements that a test proves")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "surface" in metafunc.fixturenames:
-        metafunc.parametrize("surface", surfaces_of(metafunc.function), indirect=True)
+    for way in ("surface", "way"):
+        if way in metafunc.fixturenames:
+            metafunc.parametrize(way, ways_of(metafunc.function), indirect=True)
 
 
 @pytest.fixture(scope="session")

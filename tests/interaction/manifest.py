@@ -1,4 +1,4 @@
-"""Which requirement a test proves, and on which surfaces it runs."""
+"""Which requirements a test proves, and which ways into the broker it runs over."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.requirements import REQUIREMENTS, SURFACES
+from tests.interaction.requirements import REQUIREMENTS
 
 BY_ID = {requirement.id: requirement for requirement in REQUIREMENTS}
 
 
-def proves(*ids: str, on: tuple[str, ...] = SURFACES) -> pytest.MarkDecorator:
-    """Marks a test with the requirements that it proves; ``on`` limits the surfaces that it runs on."""
-    return pytest.mark.proves(*ids, on=on)
+def proves(*ids: str) -> pytest.MarkDecorator:
+    """Marks a test with the requirements that it proves; all of them hold on the same kind of way."""
+    return pytest.mark.proves(*ids)
 
 
-def marks_of(test: Callable[..., Any]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The ids that a test names, with the surfaces of each mark."""
-    marks = getattr(test, "pytestmark", [])
-    return [(mark.args, mark.kwargs["on"]) for mark in marks if mark.name == "proves"]
+def ids_of(test: Callable[..., Any]) -> list[str]:
+    """The requirements that a test proves."""
+    return [one for mark in getattr(test, "pytestmark", []) if mark.name == "proves" for one in mark.args]
 
 
-def surfaces_of(test: Callable[..., Any]) -> list[str]:
-    """The surfaces that a test runs on: those of its marks without the gaps of what it proves."""
-    marks = marks_of(test)
-    gaps = {gap for ids, _ in marks for one in ids if one in BY_ID for gap in BY_ID[one].gaps}
-    return [name for name in SURFACES if name not in gaps and all(name in on for _, on in marks)]
+def ways_of(test: Callable[..., Any]) -> list[str]:
+    """What a test runs over: the ways of what it proves, without their gaps."""
+    proven = [BY_ID[one] for one in ids_of(test) if one in BY_ID]
+    ways = proven[0].ways if proven else ()
+    return [name for name in ways if not any(name in requirement.gaps for requirement in proven)]

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tests.support.puller import Puller, puller
 from tests.support.running import WAIT_S, Broker
 from tests.support.sockets import Socket, socket_of
+from tests.support.tools import Tools
 
-PULLS = ("rest", "websocket")
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A handoff as its agent sees it. ``attempt`` is 0 where none is shown."""
+
+    id: str
+    state: str
+    attempt: int
+    facts: dict[str, Any] | None
+    said: str
+    result: Any
+    reasons: str
+    """Why it ended badly, in all its words."""
 
 
 class Pull(Protocol):
@@ -21,15 +35,19 @@ class Pull(Protocol):
         """Where it stands."""
         ...
 
-    def offered(self) -> dict[str, Any]:
+    def offered(self) -> Work:
         """The next offer, as soon as there is one."""
+        ...
+
+    def inbox(self) -> list[str]:
+        """The handoffs that are offered to it, as they are listed."""
         ...
 
     def heard(self) -> list[str]:
         """What the workspace was told, as soon as it was told anything."""
         ...
 
-    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[dict[str, Any] | None, str]:
+    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[Work | None, str]:
         """The handoff afterwards, or the code of the refusal."""
         ...
 
@@ -53,8 +71,11 @@ class ByPolling:
     def cursor(self) -> str:
         return self._cursor
 
-    def offered(self) -> dict[str, Any]:
-        return self._watched()
+    def offered(self) -> Work:
+        return _work(self._watched())
+
+    def inbox(self) -> list[str]:
+        return [offer["handoff_id"] for offer in self._agent.pending()]
 
     def heard(self) -> list[str]:
         return [said["message"] for said in self._watched(include="broadcasts")["broadcasts"]]
@@ -65,9 +86,9 @@ class ByPolling:
         self._cursor = answer.json()["cursor"]
         return answer.json()
 
-    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[dict[str, Any] | None, str]:
+    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[Work | None, str]:
         answer = self._agent.act(verb, handoff_id, **body)
-        return (answer.json(), "") if answer.is_success else (None, answer.json()["code"])
+        return (_work(answer.json()), "") if answer.is_success else (None, answer.json()["code"])
 
     def say(self, message: str) -> None:
         said = {"channel": "general", "message": message, "source_agent": self._agent.name}
@@ -88,15 +109,18 @@ class BySocket:
     def cursor(self) -> str:
         return self._socket.cursor
 
-    def offered(self) -> dict[str, Any]:
-        return self._socket.next("offer")
+    def offered(self) -> Work:
+        return _work(self._socket.next("offer"))
+
+    def inbox(self) -> list[str]:
+        raise NotImplementedError("there is no frame for it")
 
     def heard(self) -> list[str]:
         return [self._socket.next("broadcast")["message"]]
 
-    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[dict[str, Any] | None, str]:
+    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[Work | None, str]:
         answer = self._socket.ask(verb, handoff_id=handoff_id, **body)
-        return (answer["handoff"], "") if answer["type"] == "ok" else (None, answer["problem"]["code"])
+        return (_work(answer["handoff"]), "") if answer["type"] == "ok" else (None, answer["problem"]["code"])
 
     def say(self, message: str) -> None:
         self._socket.do("broadcast", channel="general", message=message)
@@ -105,12 +129,81 @@ class BySocket:
         return self._socket.do("heartbeat", status=status)["agent"]["status"]
 
 
+def _work(shown: dict[str, Any]) -> Work:
+    attempts = shown.get("attempts", [])
+    words = [shown.get("detail", ""), *(attempt.get("detail", "") for attempt in attempts)]
+    parts = (shown.get("status_message") or {}).get("parts", [])
+    return Work(
+        id=shown["handoff_id"],
+        state=shown["state"],
+        attempt=shown.get("attempt", 0),
+        facts=(shown.get("context") or {}).get("key_facts"),
+        said="".join(part.get("text", "") for part in parts),
+        result=shown.get("result"),
+        reasons=" ".join(words),
+    )
+
+
+_TOOLS = {"progress": "handoff_progress"} | {
+    verb: f"{verb}_handoff" for verb in ("accept", "decline", "complete", "fail", "release")
+}
+
+
+class ByTools:
+    """Over MCP."""
+
+    cursor = ""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._watched(0)
+
+    def offered(self) -> Work:
+        return _work_given(self._watched(WAIT_S)["handoff"])
+
+    def inbox(self) -> list[str]:
+        return [offer["handoffId"] for offer in self._tools.do("check_handoffs")["inbox"]]
+
+    def heard(self) -> list[str]:
+        return [said["message"] for said in self._watched(WAIT_S)["broadcasts"]]
+
+    def _watched(self, timeout: float) -> dict[str, Any]:
+        """Watching with a time of 0 makes the agent known."""
+        return self._tools.do("watch_handoffs", timeout=timeout, autoAccept=False)
+
+    def act(self, verb: str, handoff_id: str, **body: Any) -> tuple[Work | None, str]:
+        given = self._tools.ask(_TOOLS[verb], {"handoffId": handoff_id, **body})
+        if "error" in given:
+            return None, given["error"]["code"]
+        return _work_given(given["handoff"]), ""
+
+    def say(self, message: str) -> None:
+        self._tools.do("agent_broadcast", channel="general", message=message)
+
+    def beat(self, status: str) -> str:
+        raise NotImplementedError("there is no tool for it")
+
+
+def _work_given(given: dict[str, Any]) -> Work:
+    return Work(
+        id=given["handoffId"],
+        state=given["state"],
+        attempt=0,
+        facts=given.get("context", {}).get("key_facts"),
+        said=given.get("said", ""),
+        result=given.get("result"),
+        reasons=" ".join([given.get("detail", ""), *given.get("attempts", [])]),
+    )
+
+
 @contextmanager
 def pulling(b: Broker, way: str, agent_id: str, *, cursor: str = "", **said: Any) -> Generator[Pull]:
     """An agent that is registered and fetches its work in one of the ways."""
     if way == "rest":
         with puller(b, agent_id, platform="external", **said) as agent:
             yield ByPolling(agent, cursor)
+    elif way == "mcp":
+        yield ByTools(Tools(broker=b, agent=agent_id, options={"platform": "external", **said}))
     else:
         instance = {"instance_id": said["instance"]} if "instance" in said else {}
         with socket_of(b, agent_id, platform="external", cursor=cursor, **instance) as socket:

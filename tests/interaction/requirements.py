@@ -1,8 +1,9 @@
 """What every way into the broker must do: one line for each requirement, with where it is written.
 
 A test names the requirements that it proves (``@proves("send.completes")``) and takes the fixture
-``surface``; it then runs on every surface but those in ``gaps``, which say why not. ``test_manifest``
-fails if a requirement is not proven on a surface and has no such reason.
+``surface`` or, if it is about agents that fetch their work, ``way``; it then runs over each of them but
+those in ``gaps``, which say why not. ``test_manifest`` fails if a requirement is not proven somewhere and
+has no such reason.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ SURFACES = (
     "face",
     "native",
 )
+#: How agents fetch their work.
+PULLS = ("rest", "websocket", "mcp")
+#: For what is not about a way into the broker: its tests run once.
+ONCE = ("",)
+
 _FIRST = ("jsonrpc-first", "http-first-bare", "http-first-envelope")
 _LATER = ("jsonrpc-1.0", "jsonrpc-0.3", "http-1.0", "http-0.3", "face")
 
@@ -37,16 +43,13 @@ _OWN_FACE = {"face": "a face is that of one agent, so the target is always known
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """Something that holds on every surface but those in ``gaps`` (surface: reason).
-
-    ``apart``: it is not about a surface; its tests take none.
-    """
+    """Something that holds on every one of ``ways`` but those in ``gaps`` (way: reason)."""
 
     id: str
     source: str
     behaviour: str
     gaps: Mapping[str, str] = field(default_factory=dict[str, str])
-    apart: bool = False
+    ways: tuple[str, ...] = SURFACES
 
 
 def _only(surfaces: tuple[str, ...], reason: str) -> dict[str, str]:
@@ -385,90 +388,106 @@ REQUIREMENTS = (
         behaviour="A webhook at an address that the broker may not call is refused where it is written.",
         gaps=_NATIVE_PUSH,
     ),
-    # --- agents that fetch their work, over REST and over the WebSocket --------------------------
+    # --- agents that fetch their work---------------------------------------------------------------
     Requirement(
         id="pull.work",
-        source="docs/how-to/fetch-work.md; docs/reference/websocket.md",
+        source="docs/how-to/fetch-work.md; docs/reference/websocket.md; docs/reference/mcp.md",
         behaviour="Work is offered, accepted, reported and completed.",
-        apart=True,
+        ways=PULLS,
+    ),
+    Requirement(
+        id="pull.inbox",
+        source="docs/how-to/fetch-work.md; docs/reference/mcp.md, check_handoffs",
+        behaviour="The inbox has what is offered and not accepted, the most urgent first.",
+        gaps={"websocket": "offers come by themselves; the inbox is read at /api/handoffs/pending"},
+        ways=PULLS,
     ),
     Requirement(
         id="pull.decline",
         source="docs/how-to/fetch-work.md",
         behaviour="What an agent declines moves on at once, with the reason.",
-        apart=True,
+        ways=PULLS,
     ),
     Requirement(
         id="pull.release",
         source="docs/how-to/fetch-work.md",
         behaviour="A task is given back to its sender, or failed.",
-        apart=True,
+        ways=PULLS,
     ),
     Requirement(
         id="pull.fencing",
         source="docs/how-to/fetch-work.md",
-        behaviour="A repeat does no harm; an attempt that is over is refused, and so is a stranger's handoff.",
-        apart=True,
+        behaviour="A repeat does no harm; what has ended, or was never offered, is refused.",
+        ways=PULLS,
+    ),
+    Requirement(
+        id="pull.attempt",
+        source="docs/how-to/fetch-work.md",
+        behaviour="An offer says which attempt it is, and another one cannot be accepted.",
+        gaps={"mcp": "tools name no attempt: the one that the agent has is meant"},
+        ways=PULLS,
     ),
     Requirement(
         id="pull.asks",
         source="docs/how-to/fetch-work.md",
         behaviour="An agent asks the caller and goes on with the reply.",
-        apart=True,
+        ways=PULLS,
     ),
     Requirement(
         id="pull.cursor",
         source="docs/how-to/fetch-work.md; docs/reference/websocket.md",
         behaviour="With a cursor only what is new is shown, without one all that is open.",
-        apart=True,
+        gaps={"mcp": "watch_handoffs shows an offer until it is taken, and knows itself what was heard"},
+        ways=PULLS,
     ),
     Requirement(
         id="pull.instances",
         source="docs/how-to/fetch-work.md",
         behaviour="Of several processes of one agent the first to accept has the task.",
-        apart=True,
+        ways=PULLS,
     ),
     Requirement(
         id="pull.broadcasts",
         source="docs/how-to/fetch-work.md",
         behaviour="What one agent says the others of its workspace hear.",
-        apart=True,
+        ways=PULLS,
     ),
     Requirement(
         id="pull.heartbeat",
         source="docs/how-to/fetch-work.md",
         behaviour="An agent says how it is doing, and the others see it.",
-        apart=True,
+        gaps={"mcp": "every call is a sign of life; there is no tool to say how busy an agent is"},
+        ways=PULLS,
     ),
     # --- cards -----------------------------------------------------------------------------------
     Requirement(
         id="card.paths",
         source="A2A 1.0 sections 8.2 and 14.3",
         behaviour="The card of the broker, and that of each face, is at the new and the old path.",
-        apart=True,
+        ways=ONCE,
     ),
     Requirement(
         id="card.etag",
         source="A2A 1.0 section 8.6.1",
         behaviour="A card has an ETag, and who has it already is told so.",
-        apart=True,
+        ways=ONCE,
     ),
     Requirement(
         id="face.bindings",
         source="docs/how-to/register-an-agent.md",
         behaviour="A face speaks every binding and generation that the broker does.",
-        apart=True,
+        ways=ONCE,
     ),
     Requirement(
         id="face.list",
         source="A2A 1.0 section 3.1.4",
         behaviour="A face lists the tasks of its own agent.",
-        apart=True,
+        ways=ONCE,
     ),
     Requirement(
         id="guard.directive",
         source="docs/reference/extension.md section 6",
         behaviour="A directive that would loop or go too far gives the task back, with the reason.",
-        apart=True,
+        ways=ONCE,
     ),
 )

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
-from tests.interaction.pulling import PULLS, Pull, pulling
+from tests.interaction.pulling import Pull, pulling
 from tests.support.puller import hand_off
 from tests.support.running import Broker
 
 Names = Callable[[str], str]
 
 
-@pytest.fixture(params=PULLS)
+@pytest.fixture
 def way(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -39,17 +39,27 @@ def _to(b: Broker, agent_id: str, **body: Any) -> str:
 def test_work_is_offered_accepted_reported_and_completed(house: Broker, agent: Pull, editor: str) -> None:
     made = _to(house, editor, key_facts={"files": ["a.py"]})
     offer = agent.offered()
-    assert (offer["handoff_id"], offer["attempt"], offer["state"]) == (made, 1, "offered")
-    assert offer["context"]["key_facts"] == {"files": ["a.py"]}
-    accepted, _ = agent.act("accept", made, attempt=1)
+    assert (offer.id, offer.state, offer.facts) == (made, "offered", {"files": ["a.py"]})
+    accepted, _ = agent.act("accept", made)
     assert accepted is not None
-    assert (accepted["state"], accepted["owner"]) == ("acknowledged", "target")
+    assert (accepted.state, accepted.facts) == ("acknowledged", {"files": ["a.py"]})
+    assert house.handoff(made)["owner"] == "target"
     reported, _ = agent.act("progress", made, message="half")
     assert reported is not None
-    assert reported["status_message"]["parts"] == [{"text": "half"}]
+    assert reported.said == "half"
     done, _ = agent.act("complete", made, result={"n": 1})
     assert done is not None
-    assert house.handoff(made)["result"] == done["result"] == {"n": 1}
+    assert house.handoff(made)["result"] == done.result == {"n": 1}
+
+
+@proves("pull.inbox")
+def test_the_inbox_has_what_nobody_accepted_the_most_urgent_first(
+    house: Broker, agent: Pull, editor: str
+) -> None:
+    low, normal, urgent = (_to(house, editor, priority=p) for p in ("low", "normal", "urgent"))
+    assert agent.inbox() == [urgent, normal, low]
+    agent.act("accept", urgent)
+    assert agent.inbox() == [normal, low]
 
 
 @proves("pull.decline")
@@ -69,35 +79,42 @@ def test_a_task_is_given_back_or_failed(house: Broker, agent: Pull, editor: str)
         agent.act("accept", made)
         after, _ = agent.act(verb, made, reason="no time")
         assert after is not None
-        assert after["state"] == state
-        assert "no time" in (after["detail"], after["attempts"][0]["detail"])
+        assert after.state == state
+        assert "no time" in after.reasons
 
 
 @proves("pull.fencing")
-def test_an_older_attempt_is_refused_and_a_repeat_is_not(house: Broker, agent: Pull, editor: str) -> None:
+def test_a_repeat_does_no_harm_and_what_is_over_is_refused(house: Broker, agent: Pull, editor: str) -> None:
     made = _to(house, editor)
     agent.offered()
-    assert agent.act("accept", made, attempt=2)[1] == "stale_attempt"
     for _ in range(2):
-        assert agent.act("accept", made, attempt=1)[0]
+        assert agent.act("accept", made)[0]
     for _ in range(2):
         assert agent.act("complete", made, result="x")[0]
     assert agent.act("fail", made)[1] == "handoff_ended"
     assert agent.act("accept", "there-is-none")[1] == "task_not_found"
 
 
+@proves("pull.attempt")
+def test_another_attempt_cannot_be_accepted(house: Broker, agent: Pull, editor: str) -> None:
+    made = _to(house, editor)
+    assert agent.offered().attempt == 1
+    assert agent.act("accept", made, attempt=2)[1] == "stale_attempt"
+    assert agent.act("accept", made, attempt=1)[0]
+
+
 @proves("pull.asks")
 def test_an_agent_asks_the_caller_and_goes_on_with_the_reply(house: Broker, agent: Pull, editor: str) -> None:
     task = house.send("do it", wait=False, context={"target_agent": editor})
-    assert agent.offered()["handoff_id"] == task["id"]
+    assert agent.offered().id == task["id"]
     agent.act("accept", task["id"])
     asked, _ = agent.act("progress", task["id"], state="input_required", message="Which?")
     assert asked is not None
-    assert asked["state"] == "input_required"
+    assert asked.state == "input_required"
     house.send("The first.", wait=False, message={"taskId": task["id"]})
     done, _ = agent.act("complete", task["id"], result="the first")
     assert done is not None
-    assert done["state"] == "completed"
+    assert done.state == "completed"
 
 
 @proves("pull.cursor")
@@ -106,13 +123,13 @@ def test_what_was_shown_is_not_shown_again_to_who_has_the_cursor(
 ) -> None:
     with pulling(house, way, editor) as agent:
         first = _to(house, editor)
-        assert agent.offered()["handoff_id"] == first
+        assert agent.offered().id == first
         cursor = agent.cursor
     second = _to(house, editor)
     with pulling(house, way, editor, cursor=cursor) as agent:
-        assert agent.offered()["handoff_id"] == second
+        assert agent.offered().id == second
     with pulling(house, way, editor) as agent:
-        assert {agent.offered()["handoff_id"] for _ in range(2)} == {first, second}
+        assert {agent.offered().id for _ in range(2)} == {first, second}
 
 
 @proves("pull.instances")

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -56,6 +57,13 @@ EDGES = {
 _ORDER = ("handoff_chain", "POST", "handoff", "route_handoff", "invoke_agent", "handoff_outcome")
 
 
+class Collector(Protocol):
+    """Whoever takes spans."""
+
+    @property
+    def endpoint(self) -> str: ...
+
+
 @pytest.fixture
 def receiver() -> Iterator[OtlpReceiver]:
     with OtlpReceiver() as made:
@@ -64,7 +72,7 @@ def receiver() -> Iterator[OtlpReceiver]:
 
 @contextmanager
 def four(
-    folder: Path, receiver: OtlpReceiver, *plans: Plan, export_ms: int = 20
+    folder: Path, receiver: Collector, *plans: Plan, export_ms: int = 20
 ) -> Generator[tuple[Served, Agents]]:
     """The broker and the agents, all of them processes. Spans leave the broker every ``export_ms``."""
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": str(export_ms)}

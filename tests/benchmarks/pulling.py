@@ -27,7 +27,8 @@ async def measure(folder: Path, parts: Sequence[str], *, quick: bool) -> None:
     console = Console(width=140)
     if "wakeup" in parts:
         waiters, rounds = ((1, 10), 20) if quick else (wakeup.WAITERS, 300)
-        console.print(await wakeup.measure_all(folder, waiters, rounds))
+        for surface in wakeup.SURFACES:
+            console.print(await wakeup.measure_surface(folder, surface, waiters, rounds))
     if "rate" in parts:
         seconds, rounds = (1.0, 1) if quick else (3.0, 5)
         console.print(await rate.measure_all(folder, seconds, rounds))

@@ -108,7 +108,6 @@ async def _side(server: tuple[str, int], surface: Surface, agents: int) -> Side:
 class Found(NamedTuple):
     """All rounds with so many agents that wait in one way."""
 
-    surface: str
     agents: int
     bare: list[Round]
     broker: list[Round]
@@ -121,7 +120,7 @@ class Found(NamedTuple):
         below = next((f"{bar} ms" for bar in BARS if median < bar), "neither")
         times = [at(plain, 0.5), at(plain, 0.99), median, at(ours, 0.99), accepted]
         ratios = [f"{at(ours, share) / at(plain, share):.1f}" for share in (0.5, 0.99)]
-        return [self.surface, f"{self.agents:,}", *(f"{value:.2f}" for value in times), *ratios, below]
+        return [f"{self.agents:,}", *(f"{value:.2f}" for value in times), *ratios, below]
 
 
 def at(values: Sequence[float], share: float) -> float:
@@ -135,7 +134,7 @@ async def measure(
     """Alternate between both servers, each an address and a process, with so many agents that wait at each."""
     await register(broker[0], map(_agent, range(agents)))
     plain, ours = [await _side(server, surface, agents) for server in (bare, broker)]
-    found = Found(surface.name, agents, [], [])
+    found = Found(agents, [], [])
     for turn in range(rounds + _WARM_UP):
         number = random.randrange(agents)
         one, _ = await plain.wake(number)
@@ -154,20 +153,17 @@ async def measure(
     return found
 
 
-async def measure_all(folder: Path, waiters: Sequence[int], rounds: int) -> Table:
-    """Every surface with every number of agents, each on servers of their own."""
-    shown = Table(title="From POST /api/handoffs until the agent that waits has the offer, ms")
+async def measure_surface(folder: Path, surface: Surface, waiters: Sequence[int], rounds: int) -> Table:
+    """One surface with every number of agents, each on servers of their own."""
+    shown = Table(
+        title=f"{surface.name}: from POST /api/handoffs until the agent that waits has the offer, ms"
+    )
     heads = ("bare p50", "p99", "broker p50", "p99", "accepted", "ratio p50", "p99", "p50 below")
-    for head in ("", "waiting", *heads):
-        shown.add_column(head, justify="right" if head else "left")
-    for surface in SURFACES:
-        for agents in waiters:
-            with (
-                servers.bare() as bare,
-                servers.broker(
-                    folder / f"{surface.name}-{agents}", env={"A2A_HANDOFF_PULL_ACK_WAIT": "600"}
-                ) as ours,
-            ):
-                shown.add_row(*(await measure(bare, ours, surface, agents, rounds)).row())
-        shown.add_section()
+    for head in ("waiting", *heads):
+        shown.add_column(head, justify="right")
+    env = {"A2A_HANDOFF_PULL_ACK_WAIT": "600"}
+    for agents in waiters:
+        own = folder / f"{surface.name}-{agents}"
+        with servers.bare() as bare, servers.broker(own, env=env) as broker:
+            shown.add_row(*(await measure(bare, broker, surface, agents, rounds)).row())
     return shown

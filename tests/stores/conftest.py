@@ -51,6 +51,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
         return Disk(lambda: MemoryStore(data, lease_s=LEASE_S))
     if request.param == "postgres":
         server = postgres_server()
-        url = server.url(server.fresh())
+        url = server.url(server.migrated())
         return Disk(lambda: PostgresStore(url, lease_s=LEASE_S))
     return Disk(lambda: SqliteStore(tmp_path / "store.db", lease_s=LEASE_S))

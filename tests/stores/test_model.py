@@ -248,7 +248,7 @@ class PostgresStores(Stores):
 
     def durable(self) -> Store:
         server = postgres_server()
-        self.url = self.url or server.url(server.fresh())
+        self.url = self.url or server.url(server.migrated())
         return PostgresStore(self.url)
 
 

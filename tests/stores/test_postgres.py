@@ -60,6 +60,12 @@ def server() -> Postgres:
 
 @pytest.fixture
 def database(server: Postgres) -> str:
+    return server.migrated()
+
+
+@pytest.fixture
+def empty(server: Postgres) -> str:
+    """A database without tables."""
     return server.fresh()
 
 
@@ -88,6 +94,18 @@ async def whole_log(store: PostgresStore) -> list[Recorded]:
     while page := await store.read_log(after=len(found)):
         found += page
     return found
+
+
+def test_a_machine_without_postgresql_skips_its_tests_unless_it_must_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.support.postgres._shared", lambda: None)
+    monkeypatch.delenv("TEST_SERVICES", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="apt-get install postgresql"):
+        postgres_server()
+    monkeypatch.setenv("TEST_SERVICES", "required")
+    with pytest.raises(pytest.fail.Exception, match="apt-get install postgresql"):
+        postgres_server()
 
 
 # --- group commit --------------------------------------------------------------------------------
@@ -211,16 +229,16 @@ def test_closing_writes_what_was_accepted(server: Postgres, database: str) -> No
 # --- several brokers -----------------------------------------------------------------------------
 
 
-def test_brokers_that_start_at_the_same_moment_make_one_schema(server: Postgres, database: str) -> None:
+def test_brokers_that_start_at_the_same_moment_make_one_schema(server: Postgres, empty: str) -> None:
     async def main() -> None:
-        async with opened(server.url(database), 5) as stores:
+        async with opened(server.url(empty), 5) as stores:
             await asyncio.gather(
                 *[store.commit(commit_of(first_write(f"h-{n}"))) for n, store in enumerate(stores)]
             )
             assert [one.position for one in await stores[0].read_log()] == [1, 2, 3, 4, 5]
 
     asyncio.run(main())
-    assert server.sql("SELECT version FROM a2a_handoff_schema", database=database) == [(1,)]
+    assert server.sql("SELECT version FROM a2a_handoff_schema", database=empty) == [(1,)]
 
 
 def test_of_many_writers_one_wins_and_the_log_has_its_events_alone(server: Postgres, database: str) -> None:
@@ -412,8 +430,8 @@ def open_and_fail(url: str) -> str:
     return asyncio.run(main())
 
 
-def test_a_wrong_password_is_said_and_not_shown(server: Postgres, database: str) -> None:
-    place = f"127.0.0.1:{server.port}/{database}"
+def test_a_wrong_password_is_said_and_not_shown(server: Postgres, empty: str) -> None:
+    place = f"127.0.0.1:{server.port}/{empty}"
     message = open_and_fail(f"postgresql://guarded:{quote('pass/wrong?@2', safe='')}@{place}")
     assert message.startswith(f"The store postgresql://{place} refuses the user or its password: check both")
     assert "wrong" not in message
@@ -422,7 +440,7 @@ def test_a_wrong_password_is_said_and_not_shown(server: Postgres, database: str)
     assert "alsosecret" not in message
 
     # The tables go where the user may make some.
-    server.sql("GRANT ALL ON SCHEMA public TO guarded", database=database)
+    server.sql("GRANT ALL ON SCHEMA public TO guarded", database=empty)
 
     async def right() -> None:
         async with opened(f"postgresql://guarded:{quote(PASSWORD, safe='')}@{place}") as (store,):
@@ -435,11 +453,11 @@ def test_a_database_that_is_not_there_is_named(server: Postgres) -> None:
     assert "/nowhere is not there: create the database" in open_and_fail(server.url("nowhere"))
 
 
-def test_a_user_without_rights_is_told_what_it_lacks(server: Postgres, database: str) -> None:
-    url = f"postgresql://guarded:{quote(PASSWORD, safe='')}@127.0.0.1:{server.port}/{database}"
-    server.sql("REVOKE ALL ON SCHEMA public FROM public", database=database)
+def test_a_user_without_rights_is_told_what_it_lacks(server: Postgres, empty: str) -> None:
+    url = f"postgresql://guarded:{quote(PASSWORD, safe='')}@127.0.0.1:{server.port}/{empty}"
+    server.sql("REVOKE ALL ON SCHEMA public FROM public", database=empty)
     assert "set the user's search_path" in open_and_fail(url)
-    server.sql("GRANT USAGE ON SCHEMA public TO guarded", database=database)
+    server.sql("GRANT USAGE ON SCHEMA public TO guarded", database=empty)
     assert "gives its user too few rights: make the user the owner" in open_and_fail(url)
 
 
@@ -454,9 +472,9 @@ def test_a_url_that_makes_no_sense_is_refused_without_its_password(server: Postg
     assert "sekrit" not in open_and_fail(url)
 
 
-def test_the_database_of_another_program_is_refused(server: Postgres, database: str) -> None:
-    server.sql("CREATE TABLE bookmarks (url text)", database=database)
-    message = open_and_fail(server.url(database))
+def test_the_database_of_another_program_is_refused(server: Postgres, empty: str) -> None:
+    server.sql("CREATE TABLE bookmarks (url text)", database=empty)
+    message = open_and_fail(server.url(empty))
     assert (
         "has tables of another program in its schema public: give the broker a database of its own" in message
     )

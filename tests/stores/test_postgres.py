@@ -229,7 +229,7 @@ def test_closing_writes_what_was_accepted(server: Postgres, database: str) -> No
 # --- several brokers -----------------------------------------------------------------------------
 
 
-def test_brokers_that_start_at_the_same_moment_make_one_schema(server: Postgres, empty: str) -> None:
+def test_c070_brokers_that_start_at_the_same_moment_make_one_schema(server: Postgres, empty: str) -> None:
     async def main() -> None:
         async with opened(server.url(empty), 5) as stores:
             await asyncio.gather(
@@ -371,7 +371,7 @@ def test_brokers_claim_different_work_and_no_claim_waits_for_a_commit(
     asyncio.run(main())
 
 
-def test_a_broker_that_starts_frees_the_work_of_the_dead_and_not_of_the_living(
+def test_c072_a_broker_that_starts_frees_the_work_of_the_dead_and_not_of_the_living(
     server: Postgres, database: str
 ) -> None:
     async def main() -> None:
@@ -625,7 +625,7 @@ def test_a_broker_that_freezes_within_a_transaction_loses_its_turn(
     asyncio.run(main())
 
 
-def test_readers_share_few_connections_and_read_while_the_writer_waits(
+def test_c073_readers_share_few_connections_and_read_while_the_writer_waits(
     server: Postgres, database: str
 ) -> None:
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'a2a-handoff' AND datname = $1"

@@ -42,8 +42,9 @@ class WebhookClient:
         Raises ``AgentError`` if no answer came within ``timeout_s`` seconds, or the address may not be
         called.
         """
-        # It has an id, so the receiver knows one that comes twice.
-        call = Call(method="POST", url=url, headers=headers, body=body, repeatable=True)
+        # It has an id, so the receiver knows one that comes twice. The status counts as soon as it is there,
+        # however slowly a body comes after it.
+        call = Call(method="POST", url=url, headers=headers, body=body, stream=True, repeatable=True)
         async with self._http.exchange(call, wait_s=timeout_s, whole_s=2 * timeout_s + _BODY_S) as answer:
             with contextlib.suppress(AgentError):
                 await answer.read(limit=_BODY_MAX, wait_s=_BODY_S)

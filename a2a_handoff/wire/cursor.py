@@ -17,7 +17,8 @@ import msgspec
 
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+#: Stores hold no larger number.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _TEXT_MAX = 2_000
 
 

@@ -74,6 +74,22 @@ def test_the_body_of_the_answer_does_not_count_however_long_it_is() -> None:
     run(body())
 
 
+@pytest.mark.parametrize("part", [b"", b"x"])
+def test_what_was_taken_is_no_failure_if_the_body_of_the_answer_comes_slowly_or_not_at_all(
+    part: bytes,
+) -> None:
+    async def slowly(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + part)
+        await writer.drain()
+        await for_ever(request, writer)
+
+    async def body() -> None:
+        async with calling(slowly) as (client, server):
+            assert (await client.post(server.url, HEADERS, b"{}", timeout_s=0.5)).status == 200
+
+    run(body())
+
+
 def test_retry_after_is_read_in_both_forms() -> None:
     date = "Thu, 01 Jan 1970 00:20:00 GMT"  # 200 seconds after the test's now
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness, Role
@@ -13,6 +14,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.inbox import HOLD_S, SHOWN_MAX
 from a2a_handoff.ports import Principal
+from a2a_handoff.wire.cursor import read_cursor, written
 from tests.inbox.world import ANYBODY, World, bounded, offer_of, run, settle
 from tests.support.builders import NOW, acknowledged_event
 
@@ -269,6 +271,19 @@ def test_a_cursor_that_means_nothing_here_is_answered_at_once_with_one_that_does
         await world.offer("h-1")
         found = await bounded(world.watching(after=foreign))
         assert (found.resync, offer_of(found)) == (True, "h-1")
+
+    run(body)
+
+
+@pytest.mark.parametrize("name", ["epoch", "owner", "position", "log"])
+def test_a_cursor_with_a_number_that_no_store_can_hold_is_refused(name: str) -> None:
+    async def body(world: World) -> None:
+        await world.register("cursor")
+        given = read_cursor((await world.watch(broadcasts=True)).cursor)
+        await world.watch(after=written(replace(given, **{name: 2**63 - 1})), broadcasts=True)
+        with pytest.raises(HandoffError) as caught:
+            await world.watch(after=written(replace(given, **{name: 2**63})), broadcasts=True)
+        assert caught.value.code is Code.INVALID_PARAMS
 
     run(body)
 

@@ -3,6 +3,7 @@
 The broker, nginx as a reverse proxy (if it is installed) and a broker built on a2a-sdk's own handlers in
 memory stand in front of the same fixed agent and get the same load, one after the other, in rounds that
 alternate. A ratio is the median of the ratios of the rounds; in parentheses the lowest and the highest.
+Not here: agents that fetch their work (``pulling``).
 """
 
 from __future__ import annotations

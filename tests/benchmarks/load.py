@@ -136,6 +136,9 @@ class Connection(asyncio.Protocol):
                 self._done.set_exception(error)
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
+        """The body of the answer. Raises ``ConnectionError`` if the other side has closed."""
+        if self._transport.is_closing():
+            raise ConnectionError("closed")
         self._body = []
         self._parser = httptools.HttpResponseParser(self)
         self._done = asyncio.get_running_loop().create_future()

@@ -25,16 +25,15 @@ SIZES = (16, 64)
 
 async def polling(url: str, agent: str) -> None:
     """Work over REST until cancelled."""
-    watch = await waiting.poll(url, agent)
-    calls = await waiting.connect(url)
+    connection = await waiting.connect(url)
     while True:
-        offer = await watch.next()
+        offer = await connection.ask(waiting.watch(agent))
         if not offer:  # nothing came for so long
             continue
         handoff_id = json.loads(offer)["handoff_id"]
         for verb, more in (("accept", {}), ("complete", {"result": "done"})):
             asked = waiting.request(f"/api/handoffs/{handoff_id}/{verb}", {"agent_id": agent} | more)
-            await calls.ask(asked)
+            await connection.ask(asked)
 
 
 async def on_socket(url: str, agent: str) -> None:
@@ -86,23 +85,23 @@ async def measure_all(folder: Path, seconds: float, rounds: int) -> Table:
     )
     for head in ("", *heads):
         shown.add_column(head, justify="right" if head else "left")
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     with servers.agent() as (agent_url, _), servers.broker(folder / "rate", agent_url) as server:
-        working = [
-            asyncio.create_task(_at_work(server[0], named.format(number), work))
-            for named, work in WAYS.values()
-            if work is not None
-            for number in range(max(SIZES))
-        ]
-        await waiting.quiet(server[1])
-        found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
-        for number in range(rounds):
-            for callers in SIZES:
-                for way in WAYS if number % 2 == 0 else reversed(WAYS):
-                    one = await _fire(server, callers, seconds, WAYS[way][0])
-                    found.setdefault((way, callers), []).append(one)
-        for each in working:
-            each.cancel()
-        await asyncio.gather(*working, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:  # an agent that fails ends it all
+            working = [
+                group.create_task(_at_work(server[0], named.format(number), work))
+                for named, work in WAYS.values()
+                if work is not None
+                for number in range(max(SIZES))
+            ]
+            await waiting.quiet(server[1])
+            for number in range(rounds):
+                for callers in SIZES:
+                    for way in WAYS if number % 2 == 0 else reversed(WAYS):
+                        one = await _fire(server, callers, seconds, WAYS[way][0])
+                        found.setdefault((way, callers), []).append(one)
+            for each in working:
+                each.cancel()
     for way in ("REST", "WebSocket"):
         for callers in SIZES:
             sent, fetched = found["sent", callers], found[way, callers]

@@ -162,10 +162,14 @@ async def connect(url: str) -> Connection:
     return connection
 
 
-async def poll(url: str, agent: str) -> Asking:
+def watch(agent: str) -> bytes:
     """``GET /api/handoffs/watch``."""
-    path = f"/api/handoffs/watch?agent={agent}&timeout={WAIT_S}"
-    return Asking(await connect(url), request(path))
+    return request(f"/api/handoffs/watch?agent={agent}&timeout={WAIT_S}")
+
+
+async def poll(url: str, agent: str) -> Asking:
+    """Long polls."""
+    return Asking(await connect(url), watch(agent))
 
 
 async def socket(url: str, agent: str, *, events: bool = False) -> Socket:

@@ -352,7 +352,7 @@ class _Parts(msgspec.Struct):
 
 
 def _result(message: bytes, artifacts: Sequence[bytes]) -> Raw | None:
-    """The last artifact that is one text or one piece of data, else all text that was given."""
+    """The last artifact that is text alone or one piece of data, else all text that was given."""
     said = [*artifacts, *([message] if message else [])]
     try:
         parts = [msgspec.json.decode(each, type=_Parts).parts for each in said]
@@ -361,10 +361,15 @@ def _result(message: bytes, artifacts: Sequence[bytes]) -> Raw | None:
     for alone in reversed(parts[: len(artifacts)]):
         if len(alone) == 1 and bytes(alone[0].data):
             return alone[0].data
-        if len(alone) == 1 and alone[0].text is not None:
-            return raw(alone[0].text)
-    text = "\n".join(part.text for each in parts for part in each if part.text)
+        if alone and all(part.text is not None for part in alone):
+            return raw(_joined(alone))
+    text = "\n".join(filter(None, map(_joined, parts)))
     return raw(text) if text else None
+
+
+def _joined(parts: list[_Part]) -> str:
+    """The text of parts, nothing between them: they may be the chunks of a stream, cut anywhere."""
+    return "".join(part.text or "" for part in parts)
 
 
 def _when(at: float | None) -> str | None:

@@ -4,7 +4,8 @@ Run by hand: ``python -m tests.benchmarks.store``. Both sides write the same row
 one commit takes and offers a handoff of about 4 KB (two events, snapshot, chain, request key, two work
 items), the next acknowledges and completes it. The plain way is one transaction for each commit, one
 after the other on one connection of the same kind. What counts is the ratio within one run: the disk and
-the neighbours decide on the rest.
+the neighbours decide on the rest. With ``--postgres URL`` the store is on that database, and the plain way
+still SQLite.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import uuid
 from pathlib import Path
 
 from a2a_handoff.core.events import Drop, Schedule, WorkKind
-from a2a_handoff.ports import Commit, RequestKey
-from a2a_handoff.stores import SqliteStore
+from a2a_handoff.ports import Commit, RequestKey, Store
+from a2a_handoff.stores import open_store, sqlite_writer
 from a2a_handoff.stores.batch import Batch, Known, prepare
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from tests.support.builders import (
@@ -83,9 +84,7 @@ def plain(path: Path, work: list[tuple[Commit, Commit]]) -> float:
                 marks = ",".join("?" * len(rows[0]))
                 connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
         connection.executemany(
-            "INSERT INTO handoffs VALUES (NULL,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET"
-            " updated_at = excluded.updated_at, version = excluded.version, state = excluded.state,"
-            " open = excluded.open, holder = excluded.holder, snapshot = excluded.snapshot",
+            f"{sqlite_writer._PUT_HANDOFFS} VALUES ({','.join('?' * 13)}) {sqlite_writer._OR_UPDATE_HANDOFF}",
             batch.handoffs.values(),
         )
         connection.executemany(
@@ -98,9 +97,8 @@ def plain(path: Path, work: list[tuple[Commit, Commit]]) -> float:
     return 2 * len(work) / seconds
 
 
-async def grouped(path: Path, work: list[tuple[Commit, Commit]], callers: int) -> tuple[float, list[float]]:
+async def grouped(store: Store, work: list[tuple[Commit, Commit]], callers: int) -> tuple[float, list[float]]:
     """Commits a second through the store with ``callers`` tasks, and the seconds that each took."""
-    store = SqliteStore(path)
     await store.open()
     took: list[float] = []
     rest = iter(work)
@@ -127,6 +125,9 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=1.0, help="about how long each measurement takes")
     options.add_argument("--folder", type=Path, help="where the databases are written (the disk to measure)")
+    options.add_argument(
+        "--postgres", metavar="URL", help="measure the store on this database, with its own disk"
+    )
     chosen = options.parse_args()
     print(f"{'callers':>7} {'plain/s':>8} {'store/s':>8} {'ratio':>6} {'p50 ms':>7} {'p99 ms':>7}")
     for callers in CALLERS:
@@ -140,7 +141,8 @@ def main() -> None:
                 gc.collect()
                 gc.freeze()
                 alone = plain(Path(folder) / "plain.db", few)
-                together, times = asyncio.run(grouped(Path(folder) / "store.db", many, callers))
+                store = open_store(chosen.postgres or f"sqlite:///{folder}/store.db")
+                together, times = asyncio.run(grouped(store, many, callers))
                 gc.unfreeze()
             rates.append((alone, together))
             took += times

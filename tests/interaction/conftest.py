@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.interaction.manifest import ways_of
+from tests.interaction.seen import Surface
 from tests.interaction.staff import Staff, Street
-from tests.interaction.surfaces import FACE, Surface, surfaces
+from tests.interaction.surfaces import surfaces
+from tests.interaction.wires import FACE
 from tests.support.agents import Agent, card, completes
 from tests.support.running import Broker, broker, running
 

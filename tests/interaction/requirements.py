@@ -21,6 +21,8 @@ SURFACES = (
     "http-first-envelope",
     "face",
     "native",
+    "websocket",
+    "mcp",
 )
 #: How agents fetch their work.
 PULLS = ("rest", "websocket", "mcp")
@@ -30,13 +32,34 @@ ONCE = ("",)
 _FIRST = ("jsonrpc-first", "http-first-bare", "http-first-envelope")
 _LATER = ("jsonrpc-1.0", "jsonrpc-0.3", "http-1.0", "http-0.3", "face")
 
-_NATIVE_REPLIES = {"native": "a reply goes by A2A; the native surface has no verb for it"}
+_NATIVES: tuple[str, ...] = ("native", "websocket", "mcp")
+_NATIVE_CONTEXT: Mapping[str, str] = dict.fromkeys(_NATIVES, "what it is sent is the context")
+_NATIVE_REPLIES: Mapping[str, str] = dict.fromkeys(
+    _NATIVES, "a reply goes by A2A; the native surfaces have no verb for it"
+)
 _NATIVE_FOLLOWS = {"native": "a log is read by its cursor at any time, and never refused"}
+_NATIVE_LOGS: Mapping[str, str] = dict.fromkeys(_NATIVES, "a handoff shows its log and not a history")
+_NATIVE_CHAINS: Mapping[str, str] = dict.fromkeys(
+    _NATIVES, "each handoff has its own log; the chain is read at /api/chains"
+)
+_NO_OUTPUT = {
+    "websocket": "its events tell what becomes of a handoff, and not its output: that is in the log",
+    "mcp": "a tool answers once; check_handoffs shows how far a handoff is",
+}
+_FEW_LISTED = {
+    "websocket": "nothing is listed over a socket: handoffs are read at /api/handoffs",
+    "mcp": "check_handoffs shows a model the latest, and has no pages and no filters",
+}
+_NO_CLAIMS = {
+    "mcp": "create_handoff takes no hops and no path: they are those of the handoff it names as parent"
+}
 _NO_LISTING: Mapping[str, str] = dict.fromkeys(_FIRST, "the first generation lists no tasks")
 _ALWAYS_BLOCKS: Mapping[str, str] = dict.fromkeys(
     _FIRST, "tasks/send waits; who does not want to wait streams"
 )
-_NATIVE_PUSH = {"native": "webhooks are set by A2A; how they are doing is shown by GET …/webhooks"}
+_NATIVE_PUSH: Mapping[str, str] = dict.fromkeys(
+    _NATIVES, "webhooks are set by A2A; how they are doing is shown by GET …/webhooks"
+)
 _ONE_PUSH = dict.fromkeys(_FIRST, "the first generation has one webhook for a task, and cannot remove it")
 _OWN_FACE = {"face": "a face is that of one agent, so the target is always known"}
 
@@ -67,7 +90,7 @@ REQUIREMENTS = (
         id="send.plain",
         source="docs/reference/handoff-context.md, the twelve fields",
         behaviour="A message without a handoff context is a first hop with a minimal one.",
-        gaps={"native": "its body is the context"},
+        gaps=_NATIVE_CONTEXT,
     ),
     Requirement(
         id="send.immediately",
@@ -100,6 +123,7 @@ REQUIREMENTS = (
         id="send.bytes",
         source="docs/reference/handoff-context.md, rules for all fields",
         behaviour="Facts arrive byte for byte, digits and order kept.",
+        gaps={"mcp": "arguments of tools are read as values; they arrive equal, and not byte for byte"},
     ),
     Requirement(
         id="send.trace",
@@ -147,33 +171,37 @@ REQUIREMENTS = (
         id="stream.order",
         source="A2A 1.0 sections 3.1.2, 3.5.2 and 4.2",
         behaviour="The task comes first, chunks in order with their flags, the end last.",
+        gaps=_NO_OUTPUT,
     ),
     Requirement(
         id="stream.started",
         source="docs/reference/extension.md section 7",
         behaviour="The stream says who is being asked, before anything else happens.",
+        gaps=_NO_OUTPUT,
     ),
     Requirement(
         id="stream.asks",
         source="A2A 1.0 section 3.1.2",
         behaviour="A stream ends where the caller must speak.",
-        gaps={"native": "a log goes on; its reader sees the question in it"},
+        gaps={"native": "a log goes on; its reader sees the question in it"} | _NO_OUTPUT,
     ),
     Requirement(
         id="subscribe.catch_up",
         source="A2A 1.0 section 3.1.6",
         behaviour="Who joins later gets what there is and then what comes: no chunk twice, none lost.",
+        gaps=_NO_OUTPUT,
     ),
     Requirement(
         id="subscribe.together",
         source="A2A 1.0 section 3.5.2",
         behaviour="All who follow a task are told the same, in the same order.",
+        gaps=_NO_OUTPUT,
     ),
     Requirement(
         id="subscribe.ended",
         source="A2A 1.0 section 3.1.6",
         behaviour="A task that has ended cannot be followed.",
-        gaps=_NATIVE_FOLLOWS,
+        gaps=_NATIVE_FOLLOWS | _NO_OUTPUT,
     ),
     # --- canceling -------------------------------------------------------------------------------
     Requirement(
@@ -227,19 +255,25 @@ REQUIREMENTS = (
         id="get.history",
         source="A2A 1.0 section 3.2.4; the 0.3 schema; a2a.json of 0.1",
         behaviour="historyLength cuts the history to its newest messages; each generation has its default.",
-        gaps={"native": "a handoff shows its log and not a history"},
+        gaps=_NATIVE_LOGS,
+    ),
+    Requirement(
+        id="list.newest",
+        source="A2A 1.0 section 3.1.4; docs/reference/mcp.md, check_handoffs",
+        behaviour="What was handed off is listed, the newest first, as much as was asked for.",
+        gaps=_NO_LISTING | {"websocket": _FEW_LISTED["websocket"]},
     ),
     Requirement(
         id="list.pages",
         source="A2A 1.0 section 3.1.4",
         behaviour="Pages come newest first; the cursor leads through all of them once.",
-        gaps=_NO_LISTING,
+        gaps=_NO_LISTING | _FEW_LISTED,
     ),
     Requirement(
         id="list.filters",
         source="A2A 1.0 section 3.1.4",
         behaviour="A listing is filtered by context and state.",
-        gaps=_NO_LISTING,
+        gaps=_NO_LISTING | _FEW_LISTED,
     ),
     # --- repeats ---------------------------------------------------------------------------------
     Requirement(
@@ -282,18 +316,25 @@ REQUIREMENTS = (
         gaps={
             **dict.fromkeys(("http-first-bare", "http-first-envelope"), "its paths are its version"),
             "http-0.3": "its prefix is its version",
-            "native": "it is not A2A",
+            **dict.fromkeys(_NATIVES, "it is not A2A"),
         },
     ),
     Requirement(
         id="guard.hops",
         source="docs/reference/extension.md section 8",
         behaviour="A chain that has used its hops gets no further one.",
+        gaps=_NO_CLAIMS,
     ),
     Requirement(
         id="guard.loop",
         source="docs/reference/extension.md section 8",
         behaviour="An agent on the path does not get the task again; the error has the path.",
+        gaps=_NO_CLAIMS,
+    ),
+    Requirement(
+        id="guard.self",
+        source="docs/reference/extension.md section 8",
+        behaviour="The sender of a task does not get it.",
     ),
     # --- time and people -------------------------------------------------------------------------
     Requirement(
@@ -316,7 +357,7 @@ REQUIREMENTS = (
         id="chain.stream",
         source="docs/reference/extension.md sections 6 and 7; A2A 1.0 section 3.1.2",
         behaviour="A stream goes on with the agent that took over: one task, one end, no state taken back.",
-        gaps={"native": "each handoff has its own log; the chain is read at /api/chains"},
+        gaps=_NATIVE_CHAINS,
     ),
     Requirement(
         id="chain.reply",

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
+from tests.interaction.seen import Refused, Seen, Surface
 from tests.interaction.staff import Staff, Street
-from tests.interaction.surfaces import FACE, Refused, Seen, Surface, surfaces
+from tests.interaction.surfaces import surfaces
+from tests.interaction.wires import FACE
 from tests.support.agents import Agent, Answer, Call, asks, card, completes, hands_on, rejects
 from tests.support.puppet import Puppet
 from tests.support.running import Broker, broker

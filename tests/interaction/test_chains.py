@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
+from tests.interaction.seen import Refused, Surface
 from tests.interaction.staff import Staff, Street
-from tests.interaction.surfaces import FACE, Refused, Surface, surfaces
+from tests.interaction.surfaces import surfaces
+from tests.interaction.wires import FACE
 from tests.support.agents import Agent, asks, card, completes, hands_on, rejects
 from tests.support.running import Broker, broker
 
@@ -107,7 +109,7 @@ def test_at_its_deadline_a_task_ends_and_the_target_is_told(
     assert task.state == "failed"
     assert task.ours["state"] == "expired"
     assert task.attempts[0][0] == worker
-    if surface.name != "native":
+    if surface.codes != "native":
         assert "deadline" in task.said
     assert agent.next("CancelTask").call.params["id"] == "r-1"
     again = surface.send(**same)

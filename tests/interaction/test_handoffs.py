@@ -139,6 +139,14 @@ def test_streamed_chunks_reach_the_caller_as_they_come(tmp_path: Path) -> None:
     assert events[-1]["result"]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+def test_what_came_in_chunks_is_one_text_in_the_result(tmp_path: Path) -> None:
+    agent = Agent(streams("one ", "tw", "o"))
+    with running(agent) as url, broker(tmp_path) as b:
+        _register(b, "streamer", url, streaming=True)
+        task = b.send(context=CAN)
+        assert b.handoff(task["id"])["result"] == "one two"
+
+
 def test_the_callers_stream_says_that_a_handoff_started_and_who_has_it(tmp_path: Path) -> None:
     agent = Agent(completes)
     with running(agent) as url, broker(tmp_path) as b:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interaction.manifest import proves
+from tests.interaction.seen import Refused, Surface
 from tests.interaction.staff import Staff
-from tests.interaction.surfaces import Refused, Surface, Wire
+from tests.interaction.wires import Wire
 from tests.support.agents import completes, streams
 from tests.support.hooks import Hook, hook
 

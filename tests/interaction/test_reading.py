@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
+from tests.interaction.seen import Refused, Surface
 from tests.interaction.staff import Staff
-from tests.interaction.surfaces import Face, Refused, Surface, surfaces
+from tests.interaction.surfaces import surfaces
+from tests.interaction.wires import Face
 from tests.support.agents import asks, completes, rejects
 from tests.support.running import Broker
 
@@ -50,6 +52,17 @@ def test_the_answer_to_a_message_has_as_much_history_as_was_asked_for(surface: S
     task = surface.send("paint it", to=(asker,), history=5)
     assert task.history == ["paint it"]
     assert surface.reply(task, "blue", history=1).history == ["blue"]
+
+
+@proves("list.newest")
+def test_the_newest_come_first(surface: Surface, staff: Staff, names: Names) -> None:
+    worker, _ = staff.hire(completes)
+    session = names("session")
+    asked: dict[str, Any] = {"to": (worker,), "context_id": session, "context": {"source_agent": session}}
+    sent = [surface.send(str(n), **asked).id for n in range(3)]
+    page = surface.list(context=session, size=2)
+    assert [task.id for task in page.tasks] == sent[:0:-1]
+    assert [task.state for task in page.tasks] == ["completed"] * 2
 
 
 @proves("list.pages")

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
+from tests.interaction.seen import Refused, Surface
 from tests.interaction.staff import Staff
-from tests.interaction.surfaces import FACE, Refused, Surface, surfaces
+from tests.interaction.surfaces import surfaces
+from tests.interaction.wires import FACE
 from tests.support.agents import Agent, Answer, Call, asks, card, completes, rejects
 from tests.support.running import Broker, broker, running
 

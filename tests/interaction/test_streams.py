@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
+from tests.interaction.seen import Heard, Refused, Surface
 from tests.interaction.staff import Staff
-from tests.interaction.surfaces import Heard, Refused, Surface
 from tests.support.agents import Agent, Answer, Call, asks, completes, streams
 from tests.support.running import WAIT_S
 

@@ -31,7 +31,7 @@ class Call:
 
     @property
     def text(self) -> str:
-        return " ".join(part.get("text", "") for part in self.message.get("parts", []))
+        return " ".join(part["text"] for part in self.message.get("parts", []) if "text" in part)
 
     @property
     def ours(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ class Tools:
     options: dict[str, str] = field(default_factory=dict[str, str])
 
     def ask(
-        self, tool: str, arguments: dict[str, Any], headers: dict[str, str] | None = None
+        self, tool: str, arguments: dict[str, Any], headers: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """What a tool gave; ``error`` is in it if it refused."""
         call = {

@@ -13,7 +13,8 @@ from a2a_handoff.stores.postgres_server import Session
 
 # "a2ao", as the application id of a database file.
 _LOCK = f"SELECT pg_advisory_xact_lock({0x6132616F})"
-# A server that is busy with another broker's migration is worth waiting for.
+#: Seconds for a step, and to wait while another broker makes it: a large table takes long.
+STEP_S = 3600.0
 _PATIENTLY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
 _FOUND = """
 SELECT to_regclass('a2a_handoff_schema') IS NOT NULL,
@@ -23,7 +24,7 @@ SELECT to_regclass('a2a_handoff_schema') IS NOT NULL,
 
 async def migrate(session: Session, name: str) -> None:
     """Bring the schema up to date. Raises ``StoreUnavailable`` if it is another program's, or newer."""
-    await session.run(f"BEGIN; {_PATIENTLY}; {_LOCK}")
+    await session.run(f"BEGIN; {_PATIENTLY}; {_LOCK}", timeout_s=STEP_S)
     try:
         await _migrate(session, name)
     except BaseException:
@@ -52,5 +53,5 @@ async def _migrate(session: Session, name: str) -> None:
             "upgrade a2a-handoff, or restore the backup made before its upgrade."
         )
     for number, script in enumerate(steps[version:], start=version + 1):
-        await session.run(script)
+        await session.run(script, timeout_s=STEP_S)
         await session.rows("UPDATE a2a_handoff_schema SET version = $1", number)

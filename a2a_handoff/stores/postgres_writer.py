@@ -195,6 +195,8 @@ class Writer:
                 if status == "committed":
                     return doubt.results
                 break
+            else:
+                return [unknown for _ in jobs]
         finally:
             patience.cancel()
         lost = StoreUnavailable(f"The store {self._server.name} was lost while it wrote; nothing was stored.")

@@ -50,7 +50,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 
     ``message`` is A2A 1.0 JSON. ``task_id`` continues a task; ``alias`` is a task id made by the client
     (first generation). ``key`` overrides the message id for idempotency. ``refusal`` is why it cannot be
-    taken, unless it was taken before.
+    taken, unless it was taken before. ``context_at`` leads to the fields of the context, for those who wrote
+    a wrong one.
     """
 
     message: bytes
@@ -74,6 +75,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""
     text: str = ""
     refusal: HandoffError | None = None
+    context_at: str = "metadata.handoff_context."
 
 
 class Intake(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +129,7 @@ class Desk:
         ``parent_ambiguous``, ``forbidden``, ``handoff_not_needed``.
         """
         package = incoming.package
-        sender = self._sender(principal, package)
+        sender = self._sender(principal, incoming)
         by_call = parent is None
         chain: list[Handoff] = []
         if parent is None:
@@ -214,31 +216,29 @@ class Desk:
 
     def key_of(self, principal: Principal, incoming: Incoming) -> tuple[str, str]:
         """The sender of a message, and the key that makes a repeat of it known."""
-        sender = self._sender(principal, incoming.package)
+        sender = self._sender(principal, incoming)
         return sender, incoming.key or incoming.message_id
 
     # --- who and where ---------------------------------------------------------------------------
 
-    def _sender(self, principal: Principal, package: Package) -> str:
+    def _sender(self, principal: Principal, incoming: Incoming) -> str:
         """Who sends, under the id that it is registered by, however it spells that.
 
         A loop that changes the case of a name with every round is a loop all the same.
         """
-        return self.registry.spelled(principal.tenant, self._claimed_sender(principal, package))
+        return self.registry.spelled(principal.tenant, self._claimed_sender(principal, incoming))
 
     @staticmethod
-    def _claimed_sender(principal: Principal, package: Package) -> str:
+    def _claimed_sender(principal: Principal, incoming: Incoming) -> str:
         """The authenticated name; without authentication, the name that the context claims."""
-        claimed = package.context.source_agent
+        claimed = incoming.package.context.source_agent
         if principal.authenticated:
             if claimed and fold(claimed) != fold(principal.name):
                 raise HandoffError(
                     Code.FORBIDDEN,
                     f"source_agent is {claimed!r}, but the token is that of {principal.name!r}.",
                     violations=(
-                        Violation(
-                            "metadata.handoff_context.source_agent", "must be the authenticated sender"
-                        ),
+                        Violation(f"{incoming.context_at}source_agent", "must be the authenticated sender"),
                     ),
                 )
             return principal.name
@@ -260,7 +260,7 @@ class Desk:
                     f"parent_handoff_id {handoff_id!r} is not an open handoff that {sender!r} holds.",
                     violations=(
                         Violation(
-                            "metadata.handoff_context.parent_handoff_id",
+                            f"{incoming.context_at}parent_handoff_id",
                             "is not an open handoff of the sender",
                         ),
                     ),
@@ -291,7 +291,7 @@ class Desk:
                     "correlation_id differs from that of the parent handoff; it is unchanged in a chain.",
                     violations=(
                         Violation(
-                            "metadata.handoff_context.correlation_id",
+                            f"{incoming.context_at}correlation_id",
                             f"must be {parent.correlation_id!r}",
                         ),
                     ),
@@ -316,7 +316,7 @@ class Desk:
                     Code.INVALID_CONTEXT,
                     "This correlation_id cannot be used; choose a new one.",
                     violations=(
-                        Violation("metadata.handoff_context.correlation_id", "is not available to you"),
+                        Violation(f"{incoming.context_at}correlation_id", "is not available to you"),
                     ),
                 ) from None
             known = chain is not None

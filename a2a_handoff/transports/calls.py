@@ -90,6 +90,7 @@ class NativeCalls:
             surface=origin.surface,
             workspace=body.workspace,
             refusal=refusal,
+            context_at="",
         )
 
     # --- the next step of one --------------------------------------------------------------------

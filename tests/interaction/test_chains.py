@@ -102,7 +102,7 @@ def test_at_its_deadline_a_task_ends_and_the_target_is_told(
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.6)
     with ThreadPoolExecutor(1) as pool:
         same: dict[str, Any] = {"to": (worker,), "context": {"deadline": soon.isoformat()}}
-        same["message_id"] = names("m")
+        same["message_id"] = names("said")
         sent = pool.submit(surface.send, **same)
         agent.next().answer({"task": agent.task("WORKING")})
         task = sent.result()

@@ -48,6 +48,17 @@ def test_every_fault_of_a_context_is_named_at_its_place_and_nothing_is_stored(su
     assert handoffs(surface.broker) == before
 
 
+@proves("context.faults")
+def test_a_parent_that_the_sender_does_not_hold_is_named_at_its_place(surface: Surface, staff: Staff) -> None:
+    worker, agent = staff.hire(completes)
+    with pytest.raises(Refused) as refused:
+        surface.send(to=(worker,), context={"parent_handoff_id": "nobody-made-this"})
+    at = "" if surface.codes == "native" else "metadata.handoff_context."
+    assert list(refused.value.violations) == [f"{at}parent_handoff_id"]
+    assert refused.value.reason == "INVALID_CONTEXT"
+    assert agent.calls == []
+
+
 @pytest.mark.parametrize("version", ["0.2", "1.1", "2.0", "one"])
 @proves("version.unknown")
 def test_a_version_that_is_not_spoken_is_refused(surface: Surface, staff: Staff, version: str) -> None:

@@ -197,7 +197,7 @@ def test_a_message_to_an_unknown_task_is_refused(surface: Surface) -> None:
 @proves("repeat.same")
 def test_the_same_message_twice_is_one_task(surface: Surface, staff: Staff, names: Names) -> None:
     worker, agent = staff.hire(completes)
-    same: dict[str, Any] = {"to": (worker,), "message_id": names("m")}
+    same: dict[str, Any] = {"to": (worker,), "message_id": names("said")}
     first, again = surface.send("pay 10", **same), surface.send("pay 10", **same)
     assert (again.id, again.handoff_id) == (first.id, first.handoff_id)
     assert again.artifacts == first.artifacts == ["done: pay 10"]
@@ -207,7 +207,7 @@ def test_the_same_message_twice_is_one_task(surface: Surface, staff: Staff, name
 @proves("repeat.other")
 def test_the_same_id_with_other_content_is_a_conflict(surface: Surface, staff: Staff, names: Names) -> None:
     worker, agent = staff.hire(completes)
-    same: dict[str, Any] = {"to": (worker,), "message_id": names("m")}
+    same: dict[str, Any] = {"to": (worker,), "message_id": names("said")}
     first = surface.send("pay 10", **same)
     with pytest.raises(Refused) as refused:
         surface.send("pay 99", **same)
@@ -222,7 +222,7 @@ def test_a_repeat_attaches_to_the_task_that_is_under_way(
     surface: Surface, staff: Staff, names: Names
 ) -> None:
     worker, agent = staff.puppet()
-    same: dict[str, Any] = {"to": (worker,), "message_id": names("m")}
+    same: dict[str, Any] = {"to": (worker,), "message_id": names("said")}
     first = surface.start("slowly", **same)
     turn = agent.next()
     told = surface.stream("slowly", **same)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -45,12 +45,14 @@ class Disk:
 
 
 @pytest.fixture(params=["sqlite", "postgres", "memory"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Disk]:
     if request.param == "memory":
         data = MemoryData()
-        return Disk(lambda: MemoryStore(data, lease_s=LEASE_S))
-    if request.param == "postgres":
+        yield Disk(lambda: MemoryStore(data, lease_s=LEASE_S))
+    elif request.param == "postgres":
         server = postgres_server()
-        url = server.url(server.migrated())
-        return Disk(lambda: PostgresStore(url, lease_s=LEASE_S))
-    return Disk(lambda: SqliteStore(tmp_path / "store.db", lease_s=LEASE_S))
+        name = server.migrated()
+        yield Disk(lambda: PostgresStore(server.url(name), lease_s=LEASE_S))
+        server.drop(name)
+    else:
+        yield Disk(lambda: SqliteStore(tmp_path / "store.db", lease_s=LEASE_S))

@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from functools import reduce
 from itertools import product
@@ -59,14 +59,18 @@ def server() -> Postgres:
 
 
 @pytest.fixture
-def database(server: Postgres) -> str:
-    return server.migrated()
+def database(server: Postgres) -> Generator[str]:
+    name = server.migrated()
+    yield name
+    server.drop(name)
 
 
 @pytest.fixture
-def empty(server: Postgres) -> str:
+def empty(server: Postgres) -> Generator[str]:
     """A database without tables."""
-    return server.fresh()
+    name = server.fresh()
+    yield name
+    server.drop(name)
 
 
 @asynccontextmanager

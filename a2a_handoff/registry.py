@@ -379,6 +379,8 @@ class Registry:
         finally:
             vitals.closed()
             self.heard_from(tenant, agent_id)
+            if self._roster.find(tenant, agent_id) is None:
+                self._forget(tenant, agent_id)
 
     def left(self, tenant: str, agent_id: str) -> None:
         """An agent closed its socket as one that goes: it is absent at once, unless another one is open."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
-from urllib.parse import quote
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -19,6 +18,7 @@ from a2a_handoff.cli import show
 from a2a_handoff.cli.outcome import FAILED
 from a2a_handoff.cli.remote import Broker
 from a2a_handoff.cli.send import Wishes, request_body
+from a2a_handoff.transports.mcp.calls import segment
 from a2a_handoff.wire.native.outbound import (
     AgentOut,
     AgentPage,
@@ -39,7 +39,7 @@ def agents(url: str, *, as_json: bool) -> None:
 
 def agent(url: str, agent_id: str, *, as_json: bool) -> None:
     """``GET /api/agents/{id}``."""
-    _ask(url, f"/api/agents/{_segment(agent_id)}", AgentOut, show.agent, as_json=as_json)
+    _ask(url, f"/api/agents/{segment(agent_id)}", AgentOut, show.agent, as_json=as_json)
 
 
 def handoffs(
@@ -60,18 +60,18 @@ def handoffs(
 
 def handoff(url: str, handoff_id: str, *, as_json: bool) -> None:
     """``GET /api/handoffs/{id}``."""
-    _ask(url, f"/api/handoffs/{_segment(handoff_id)}", HandoffOut, show.handoff, as_json=as_json)
+    _ask(url, f"/api/handoffs/{segment(handoff_id)}", HandoffOut, show.handoff, as_json=as_json)
 
 
 def events(url: str, handoff_id: str, *, after: int, as_json: bool) -> None:
     """``GET /api/handoffs/{id}/events``."""
-    path = f"/api/handoffs/{_segment(handoff_id)}/events"
+    path = f"/api/handoffs/{segment(handoff_id)}/events"
     _ask(url, path, EventPage, show.events, {"after": str(after)}, as_json=as_json)
 
 
 def chain(url: str, correlation_id: str, *, as_json: bool) -> None:
     """``GET /api/chains/{correlation_id}``."""
-    _ask(url, f"/api/chains/{_segment(correlation_id)}", ChainOut, show.chain, as_json=as_json)
+    _ask(url, f"/api/chains/{segment(correlation_id)}", ChainOut, show.chain, as_json=as_json)
 
 
 def resolution(url: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
@@ -104,8 +104,3 @@ def _tell(body: bytes, answer: _M, draw: Callable[[_M, Console], None], *, as_js
         sys.stdout.flush()
     else:
         draw(answer, show.console())
-
-
-def _segment(name: str) -> str:
-    """An id as one segment of a path."""
-    return quote(name, safe="")

@@ -26,11 +26,14 @@ from a2a_handoff.wire.native.frames import frame
 LINGER_S = 2.0
 #: The close code of a client that reads too slowly (RFC 6455 section 7.4.2: private use).
 LAGGING = 4429
+#: Pieces that one message may come in: empty ones count for no bytes, and have to be kept all the same.
+PIECES_MAX = 10_000
 #: What the kernel keeps of what is on its way: a ping that stands behind megabytes comes too late.
 _KERNEL_BYTES = 262_144
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _RESTARTS = 1012
 _NO_TEXT = 1007
+_TOO_LARGE = 1009
 _GONE = 1011
 
 
@@ -42,6 +45,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         self.ping_interval = self.ping_timeout = self._ping_s = ping_s
         self._full: asyncio.TimerHandle | None = None
         self._waiting = 0
+        self._pong: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client comes over from HTTP."""
@@ -65,6 +69,18 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         if self._full is not None:
             self._full.cancel()
             self._full = None
+        if self._pong and not self.close_sent:
+            self.transport.write(self._pong.pop())
+
+    def handle_ping(self) -> None:
+        """Pings of a client that does not read: the last one is answered, when it reads on.
+
+        RFC 6455 section 5.5.3 leaves the others to us; their answers would pile up.
+        """
+        if self._full is None or self.conn.close_sent is not None:
+            super().handle_ping()
+        elif pongs := self.conn.data_to_send():
+            self._pong = pongs[-1:]
 
     def _look(self) -> None:
         """Whether the client took anything since the last look."""
@@ -146,6 +162,15 @@ class BoundedSocket(WebSocketsSansIOProtocol):
                 b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             )
             self.transport.close()
+
+    def handle_cont(self, event: Frame) -> None:
+        """Another piece of a message."""
+        if len(self.frames) >= PIECES_MAX:
+            self._end(_TOO_LARGE, f"a message has at most {PIECES_MAX} pieces")
+        if self.close_sent:
+            self.frames = []
+            return
+        super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
         """A whole message came. A text that is no text ends the socket (RFC 6455 section 8.1)."""

@@ -170,6 +170,27 @@ def test_an_agent_is_present_as_long_as_it_watches() -> None:
     run(body)
 
 
+def test_of_an_agent_that_was_removed_while_it_watched_nothing_is_left_and_a_new_one_is_present() -> None:
+    async def body(world: World) -> None:
+        for anew in (True, False):
+            await world.register("cursor")
+            watch = world.watching()
+            await settle()
+            await world.registry.deregister(ANYBODY, "cursor")
+            if anew:
+                await world.register("cursor")
+                world.clock.ahead += 1_000
+                view = world.registry.view("default", "cursor")
+                assert view is not None
+                assert view.present
+                await world.registry.deregister(ANYBODY, "cursor")
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            assert not world.registry._vitals
+
+    run(body)
+
+
 def test_an_agent_that_nobody_registered_cannot_wait() -> None:
     async def body(world: World) -> None:
         with pytest.raises(HandoffError) as caught:

@@ -165,8 +165,11 @@ def test_what_the_broker_refuses_says_why_and_what_to_do(door: Door, b: Broker) 
             assert error["remedy"]
             error = refused(await client.call_tool("accept_handoff", {"handoffId": "../agents"}))
             assert error["code"] == "not_found"
-            error = refused(await client.call_tool("accept_handoff", {"handoffId": "nothing"}))
-            assert error["code"] == "task_not_found"
+            for name in ("nothing", ".", ".."):
+                error = refused(await client.call_tool("accept_handoff", {"handoffId": name}))
+                assert error["code"] == "task_not_found", name
+                error = refused(await client.call_tool("check_handoffs", {"handoffId": name}))
+                assert error["code"] == "task_not_found", name
             error = refused(await client.call_tool("watch_handoffs", {"agentId": "nobody", "timeout": 0}))
             assert error["code"] == "agent_not_found"
             wrong = {"task": "x", "deadline": "tomorrow", "context": {"a": 1}}

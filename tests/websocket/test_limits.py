@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import os
 import socket as sockets
@@ -19,6 +20,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from a2a_handoff.transports.socket_protocol import PIECES_MAX, BoundedSocket
 from tests.support.puller import hand_off
 from tests.support.running import WAIT_S, Ahead, Broker, broker
 from tests.support.served import served
@@ -130,6 +132,42 @@ def test_a_frame_is_as_large_as_a_body_may_be_and_no_larger(tmp_path: Path) -> N
                 socket.connection.send("x" * 500 for _ in range(300))  # in fragments
             assert socket.closed()[0] == 1009
         assert b.http.get("/healthz").status_code == 200
+
+
+def _frame(opcode: int, payload: bytes = b"", *, last: bool = True) -> bytes:
+    """A short frame of a client, with a mask that changes nothing."""
+    return struct.pack("!BB4x", last << 7 | opcode, 0x80 | len(payload)) + payload
+
+
+def test_a_message_comes_in_no_more_pieces_than_it_may_however_small_they_are(b: Broker) -> None:
+    b.register("cursor", platform="x")
+    with half_open(b.url, "cursor") as raw:
+        until_seats(b, 1)
+        raw.sendall(_frame(1, last=False) + _frame(0, last=False) * (PIECES_MAX + 1))
+        until_seats(b, 0)
+    with socket_of(b, "cursor") as socket:
+        pieces = ['{"type":', *[""] * (PIECES_MAX - 3), '"ping"}']
+        socket.connection.send(pieces)  # an empty one is added at the end
+        assert socket.next("pong")
+
+
+def test_pings_of_a_client_that_does_not_read_pile_up_nothing_and_the_last_one_is_answered(
+    b: Broker,
+) -> None:
+    b.register("cursor", platform="x")
+    count, last = 40_000, b"%0120d" % 39_999
+    with half_open(b.url, "cursor") as raw:
+        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 65_536)
+        until_seats(b, 1)
+        raw.sendall(b"".join(_frame(9, b"%0120d" % number) for number in range(count)))
+        # The broker has read them all.
+        sides = [each for each in gc.get_objects() if type(each) is BoundedSocket]
+        assert eventually(lambda: any(last in pong for side in sides for pong in side._pong))
+        raw.settimeout(WAIT_S)
+        came = b""
+        while last not in came:
+            came += raw.recv(65_536)
+        assert came.count(b"\x8a\x78") < count // 2
 
 
 def test_what_is_no_unicode_is_closed(b: Broker) -> None:

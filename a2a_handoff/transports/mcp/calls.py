@@ -190,8 +190,8 @@ class Calls:
 
 
 def segment(name: str) -> str:
-    """An id as one segment of a path."""
-    return quote(name, safe="")
+    """An id as one segment of a path; dots alone would be read as the way up (RFC 3986 section 5.2.4)."""
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
 def _json(response: httpx.Response) -> Any:

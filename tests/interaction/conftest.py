@@ -17,6 +17,7 @@ from tests.interaction.surfaces import surfaces
 from tests.interaction.wires import FACE
 from tests.support.agents import Agent, card, completes
 from tests.support.running import Broker, broker, running
+from tests.support.tools import Tools
 
 _NUMBERS = itertools.count(1)
 
@@ -43,6 +44,8 @@ def house(tmp_path_factory: pytest.TempPathFactory, street: Street) -> Iterator[
     """A broker with short waits and one agent, whose face is always there."""
     with broker(tmp_path_factory.mktemp("house"), cancel_wait=0.5) as b:
         b.register(FACE, card=card(street.settle(Agent(completes))))
+        # The first call of a tool loads the package mcp, for which the deadlines of tests are too short.
+        Tools(broker=b, agent=FACE).do("list_agents")
         yield b
 
 

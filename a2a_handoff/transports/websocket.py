@@ -293,13 +293,15 @@ class _Socket:
                 shown = native.encode(await calls.out(accepted.handoff))
                 return _answer("ok", opening, handoff=Raw(shown), created=not accepted.replayed)
             case frames.SayFrame():
+                # Who speaks for itself speaks where it hears, wherever it was registered since.
+                here = "" if asked.source_agent else self._seat.agent.workspace
                 stored = await broker.broadcasts.send(
                     principal,
                     channel=asked.channel,
                     message=asked.message,
                     data=bytes(asked.data or b""),
                     sender=asked.source_agent,
-                    workspace=asked.workspace,
+                    workspace=asked.workspace or here,
                 )
                 return _answer("ok", opening, broadcast=Raw(native.encode(views.broadcast_out(stored))))
             case frames.BeatFrame(status=status, in_flight=in_flight):

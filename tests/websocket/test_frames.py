@@ -184,6 +184,25 @@ def test_a_broadcast_is_heard_by_the_others_and_not_by_its_sender(b: Broker) -> 
         assert (deaf.quiet(), cursor.quiet()) == ([], [])
 
 
+def test_a_socket_stays_in_the_workspace_of_its_hello_whatever_becomes_of_the_agent(b: Broker) -> None:
+    with (
+        socket_of(b, "cursor", platform="x", workspace="lab") as cursor,
+        socket_of(b, "cowork", platform="x", workspace="lab") as cowork,
+    ):
+        b.register("cursor", platform="x", workspace="attic")
+        cursor.do("broadcast", channel="general", message="moved")
+        b.http.delete("/api/agents/cursor")
+        cursor.do("broadcast", channel="general", message="removed")
+        cowork.do("broadcast", channel="general", message="heard")
+        assert [cowork.next("broadcast")["message"] for _ in range(2)] == ["moved", "removed"]
+        assert cursor.next("broadcast")["message"] == "heard"
+        made = cursor.do("create", handoff={"task": "x", "target_agent": "cowork"})["handoff"]
+        assert cowork.next("offer")["handoff_id"] == made["handoff_id"]
+        b.register("cursor", platform="x", workspace="lab")
+        mine = hand_off(b, target_agent="cursor", source_agent="cowork")["handoff_id"]
+        assert cursor.next("offer")["handoff_id"] == mine
+
+
 def test_a_heartbeat_says_how_the_agent_is_doing(b: Broker) -> None:
     with socket_of(b, "cursor", platform="cursor") as socket:
         agent = socket.do("heartbeat", status="busy", in_flight=3)["agent"]

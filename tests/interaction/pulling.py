@@ -51,6 +51,10 @@ class Pull(Protocol):
         """The handoff afterwards, or the code of the refusal."""
         ...
 
+    def reply(self, handoff_id: str) -> str:
+        """What its caller answered, as soon as it did."""
+        ...
+
     def say(self, message: str) -> None:
         """Tell the workspace."""
         ...
@@ -90,6 +94,16 @@ class ByPolling:
         answer = self._agent.act(verb, handoff_id, **body)
         return (_work(answer.json()), "") if answer.is_success else (None, answer.json()["code"])
 
+    def reply(self, handoff_id: str) -> str:
+        path = f"/api/handoffs/{handoff_id}/events"
+        after, heard = 0, list[str]()
+        while not heard:
+            page = self._agent.http.get(path, params={"after": after, "timeout": WAIT_S}).json()
+            assert page["events"]
+            after = page["events"][-1]["seq"]
+            heard = [_text(e["data"]["message"]) for e in page["events"] if "reply_received" in e["type"]]
+        return heard[0]
+
     def say(self, message: str) -> None:
         said = {"channel": "general", "message": message, "source_agent": self._agent.name}
         assert self._agent.http.post("/api/broadcasts", json=said).status_code == 201
@@ -122,6 +136,11 @@ class BySocket:
         answer = self._socket.ask(verb, handoff_id=handoff_id, **body)
         return (_work(answer["handoff"]), "") if answer["type"] == "ok" else (None, answer["problem"]["code"])
 
+    def reply(self, handoff_id: str) -> str:
+        told = self._socket.next("reply")
+        assert told["handoff_id"] == handoff_id
+        return _text(told["message"])
+
     def say(self, message: str) -> None:
         self._socket.do("broadcast", channel="general", message=message)
 
@@ -132,16 +151,19 @@ class BySocket:
 def _work(shown: dict[str, Any]) -> Work:
     attempts = shown.get("attempts", [])
     words = [shown.get("detail", ""), *(attempt.get("detail", "") for attempt in attempts)]
-    parts = (shown.get("status_message") or {}).get("parts", [])
     return Work(
         id=shown["handoff_id"],
         state=shown["state"],
         attempt=shown.get("attempt", 0),
         facts=(shown.get("context") or {}).get("key_facts"),
-        said="".join(part.get("text", "") for part in parts),
+        said=_text(shown.get("status_message") or {}),
         result=shown.get("result"),
         reasons=" ".join(words),
     )
+
+
+def _text(message: dict[str, Any]) -> str:
+    return "".join(part.get("text", "") for part in message.get("parts", []))
 
 
 _TOOLS = {"progress": "handoff_progress"} | {
@@ -176,6 +198,12 @@ class ByTools:
         if "error" in given:
             return None, given["error"]["code"]
         return _work_given(given["handoff"]), ""
+
+    def reply(self, handoff_id: str) -> str:
+        given = self._watched(WAIT_S)["handoff"]
+        assert given["handoffId"] == handoff_id
+        (news,) = given["news"]
+        return news.removeprefix("The sender says: ")
 
     def say(self, message: str) -> None:
         self._tools.do("agent_broadcast", channel="general", message=message)

@@ -471,7 +471,7 @@ REQUIREMENTS = (
     Requirement(
         id="pull.asks",
         source="docs/how-to/fetch-work.md",
-        behaviour="An agent asks the caller and goes on with the reply.",
+        behaviour="An agent asks the caller, hears the reply and goes on with it.",
         ways=PULLS,
     ),
     Requirement(

@@ -112,6 +112,7 @@ def test_an_agent_asks_the_caller_and_goes_on_with_the_reply(house: Broker, agen
     assert asked is not None
     assert asked.state == "input_required"
     house.send("The first.", wait=False, message={"taskId": task["id"]})
+    assert agent.reply(task["id"]) == "The first."
     done, _ = agent.act("complete", task["id"], result="the first")
     assert done is not None
     assert done.state == "completed"

@@ -20,7 +20,6 @@ from tests.support.running import Broker, broker, handoff_context, running, send
 
 CAN = {"requirements": {"capabilities": ["canWork"]}}
 TEXT = "订单 🧪\u200d🦰 مرحبا é e\u0301 \U0001f9d1\U0001f3fd"
-WELL_KNOWN = "/.well-known/agent-card.json"
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +139,7 @@ def test_c083_an_agent_may_have_a_name_of_any_script(tmp_path: Path) -> None:
     name = "агент 订单 é"
     with running(Agent(completes)) as url, broker(tmp_path) as b:
         register(b, url, name)
-        face = b.http.get(f"/agents/{quote(name)}{WELL_KNOWN}").json()
+        face = b.http.get(f"/agents/{quote(name)}/agent-card.json").json()
         address = face["supportedInterfaces"][0]["url"]
         assert address.isascii()
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send_params()}

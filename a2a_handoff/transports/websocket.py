@@ -188,6 +188,7 @@ class _Socket:
             try:
                 kind, opening = _open(body)
                 if kind == "ping":
+                    native.decode(frames.PingFrame, body)
                     await self._write(_answer("pong", opening))
                     continue
                 if kind != "hello":

@@ -203,6 +203,16 @@ def test_a_socket_stays_in_the_workspace_of_its_hello_whatever_becomes_of_the_ag
         assert cursor.next("offer")["handoff_id"] == mine
 
 
+def test_a_ping_is_checked_before_the_hello_as_it_is_after_it(b: Broker) -> None:
+    with socket_of(b) as socket:
+        for hello in (False, True):
+            if hello:
+                socket.hello("cursor", platform="x")
+            socket.connection.send('{"type":"ping","id":[1]}')
+            assert socket.next("error")["problem"]["code"] == "invalid_params", hello
+            assert socket.do("ping")
+
+
 def test_a_heartbeat_says_how_the_agent_is_doing(b: Broker) -> None:
     with socket_of(b, "cursor", platform="cursor") as socket:
         agent = socket.do("heartbeat", status="busy", in_flight=3)["agent"]

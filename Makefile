@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
-# One worker for each core; -n0 runs all in one process, which a debugger needs.
-WORKERS ?= auto
+# More than a small machine has cores, for most tests wait; 0 runs all in one process, which a debugger needs.
+WORKERS ?= 4
 SEEDS ?= 2000
 
 .PHONY: demo test check bench bench-pull simulate serve docs lock clean help

@@ -14,6 +14,7 @@ class SystemClock:
     """The machine's clock and random numbers."""
 
     def __init__(self) -> None:
+        self._chance = random.Random()
         self._last_ms = 0
         self._sequence = 0
 
@@ -38,15 +39,15 @@ class SystemClock:
             self._sequence += 1
             if self._sequence > 0xFFF:
                 self._last_ms, self._sequence = self._last_ms + 1, 0
-        tail = random.getrandbits(62)
+        tail = self._chance.getrandbits(62)
         value = (self._last_ms << 80) | (0x7 << 76) | (self._sequence << 64) | (0b10 << 62) | tail
         digits = f"{value:032x}"
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     def new_span_id(self) -> str:
         """Eight random bytes in hex; all zeros is not a span id (W3C Trace Context section 3.2.2.4)."""
-        return f"{random.getrandbits(64) or 1:016x}"
+        return f"{self._chance.getrandbits(64) or 1:016x}"
 
     def jitter(self) -> float:
         """A random number in [0, 1)."""
-        return random.random()
+        return self._chance.random()

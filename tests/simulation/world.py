@@ -423,11 +423,13 @@ def _instant(at: float) -> str:
 
 def simulate(seed: int, *, handoffs: int = 3) -> World:
     """Run one schedule to its end. Raises ``Broken``."""
-    logging.getLogger("a2a_handoff").setLevel(logging.CRITICAL)
-    loop = VirtualLoop()
+    logger, loop = logging.getLogger("a2a_handoff"), VirtualLoop()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         world = World(seed, loop)
         loop.run_until_complete(world.replay(handoffs=handoffs))
         return world
     finally:
+        logger.setLevel(level)
         loop.close()

@@ -112,6 +112,11 @@ class Found(NamedTuple):
     bare: list[Round]
     broker: list[Round]
 
+    @property
+    def ratio(self) -> float:
+        """The median wake-up of the broker against that of the bare server."""
+        return at([one.woken for one in self.broker], 0.5) / at([one.woken for one in self.bare], 0.5)
+
     def row(self) -> list[str]:
         """As it is printed."""
         plain, ours = ([one.woken for one in rounds] for rounds in (self.bare, self.broker))
@@ -121,6 +126,10 @@ class Found(NamedTuple):
         times = [at(plain, 0.5), at(plain, 0.99), median, at(ours, 0.99), accepted]
         ratios = [f"{at(ours, share) / at(plain, share):.1f}" for share in (0.5, 0.99)]
         return [f"{self.agents:,}", *(f"{value:.2f}" for value in times), *ratios, below]
+
+
+#: A wake-up may cost so many bare deliveries at the median. One that looked every 50 ms would cost 50.
+RATIO_MAX = 25.0
 
 
 def at(values: Sequence[float], share: float) -> float:
@@ -153,8 +162,10 @@ async def measure(
     return found
 
 
-async def measure_surface(folder: Path, surface: Surface, waiters: Sequence[int], rounds: int) -> Table:
-    """One surface with every number of agents, each on servers of their own."""
+async def measure_surface(
+    folder: Path, surface: Surface, waiters: Sequence[int], rounds: int
+) -> tuple[Table, float]:
+    """One surface with every number of agents, each on servers of their own; and the worst ratio."""
     shown = Table(
         title=f"{surface.name}: from POST /api/handoffs until the agent that waits has the offer, ms"
     )
@@ -162,8 +173,11 @@ async def measure_surface(folder: Path, surface: Surface, waiters: Sequence[int]
     for head in ("waiting", *heads):
         shown.add_column(head, justify="right")
     env = {"A2A_HANDOFF_PULL_ACK_WAIT": "600"}
+    worst = 0.0
     for agents in waiters:
         own = folder / f"{surface.name}-{agents}"
         with servers.bare() as bare, servers.broker(own, env=env) as broker:
-            shown.add_row(*(await measure(bare, broker, surface, agents, rounds)).row())
-    return shown
+            found = await measure(bare, broker, surface, agents, rounds)
+        shown.add_row(*found.row())
+        worst = max(worst, found.ratio)
+    return shown, worst

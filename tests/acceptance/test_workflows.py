@@ -152,7 +152,7 @@ def _stream(url: str, call: dict[str, Any]) -> Iterator[Any]:
                 yield json.loads(line[5:])
 
 
-def test_the_curl_example_of_the_source_document_works_as_it_stands(b: Served) -> None:
+def test_the_curl_example_of_older_clients_works_as_it_stands(b: Served) -> None:
     b.register("cursor", platform="cursor", workspace="editor2")
     made = json.loads(_shell(CURL.format(url=b.url)))
     assert (made["status"], made["assigned_to"], made["source_agent"]) == ("pending", "cursor", "cowork")

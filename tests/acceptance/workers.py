@@ -58,7 +58,7 @@ def reviewing_editor(url: str) -> None:
 
 
 def asking_assistant(url: str) -> None:
-    """Hands a review to the editor, as the source document writes it, and polls for the result."""
+    """Hands a review to the editor in the older shape, and polls for the result."""
     call(url, "/api/agents", {"agent_id": "cowork", "platform": "cowork"})
     made = call(
         url,

@@ -105,7 +105,7 @@ def _tune_interpreter() -> None:
 
     The other threads take their turn whenever the loop looks for input; if they could break in after the
     usual five milliseconds, the writer would do so for each statement. And a handoff makes hundreds of
-    values but no cycle: to look for cycles every few requests took a fifth of the time.
+    values but no cycle, so that looking for cycles every few requests is work for nothing.
     """
     sys.setswitchinterval(_TURN_S)
     gc.collect()

@@ -43,7 +43,6 @@ _BAD_REQUEST = 400
 _SERVER_ERROR = 500
 _OUTCOME = "handoff.request.outcome"
 _COMMITTED = "handoff.request.committed"
-_SOCKET = "handoff.request.socket"
 _IDS = RandomIdGenerator()
 
 
@@ -173,14 +172,11 @@ def instrumented(
     provider.add_span_processor(_Noting(note))
 
     def details(scope: Scope) -> tuple[str, Mapping[str, Any]]:
-        socket = scope["type"] == "websocket"
-        method = _method("GET" if socket else scope["method"])
+        method = _method(scope["method"])
         route = route_of(routes, scope)
         extra: dict[str, Any] = {"http.request.method": method}
         if route:
             extra["http.route"] = route
-        if socket:
-            extra[_SOCKET] = True
         return server_name(method, route), extra
 
     middleware = OpenTelemetryMiddleware(
@@ -192,7 +188,7 @@ def instrumented(
     )
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and not (inbound == "continue" and trusts(scope)):
+        if scope["type"] == "http" and not (inbound == "continue" and trusts(scope)):
             headers = [(k, v) for k, v in scope["headers"] if k not in (b"traceparent", b"tracestate")]
             scope = {**scope, "headers": headers}
         await middleware(scope, receive, send)
@@ -301,7 +297,6 @@ class _Noting(SpanProcessor):
                 status=status if isinstance(status, int) else unanswered,
                 outcome=LEFT if left else "",
                 committed=bool(seen.get(_COMMITTED)),
-                socket=bool(seen.get(_SOCKET)),
                 ids=(
                     f"{context.trace_id:032x}",
                     f"{context.span_id:016x}",

@@ -27,6 +27,8 @@ FIVE = {
     "HandoffTransitionSlow",
 }
 ABSENT = {"HandoffMetricsAbsent"}
+#: As much good traffic as any alert wants to see.
+ENOUGH = "handoff:handoffs:increase10m >= 20 and handoff:tasks:increase1h >= 20"
 WITHIN_S = 90.0
 #: Seconds between two tasks.
 PACE_S = 0.1
@@ -106,6 +108,7 @@ def test_each_alert_fires_on_bad_traffic_and_clears_on_good(tmp_path: Path) -> N
         b.register("worker", card=card(worker, speaks=True))
         b.register("dead", card=card(f"http://127.0.0.1:{free_port()}", speaks=True))
         with traffic(b.url, mood):
+            eventually(lambda: watch.value(ENOUGH), within_s=WITHIN_S)
             fires(watch, set())
             mood.bad = True
             fires(watch, FIVE)

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +36,13 @@ settings.register_profile(
 _INTERNAL = re.compile(
     r"Traceback|\bFile \"|\.py\b|site-packages|sqlite|\bSELECT\b|\bINSERT\b|UNIQUE constraint|msgspec|pydantic"
     r"|starlette|uvicorn|httptools|\b[A-Z]\w*(Error|Exception)\b(?<!JSONParseError)|object has no attribute"
-    r"|NoneType|<class|__\w+__|/tmp/|/home/|/work/",
+    r"|NoneType|<class|__\w+__|"
+    # Where this is, where it writes, whose it is.
+    + "|".join(
+        re.escape(f"{place}/")
+        for place in (Path.cwd(), tempfile.gettempdir(), Path.home())
+        if str(place) != "/"
+    ),
 )
 #: Names of 0.3 for errors, which its clients over HTTP expect in ``type``.
 _NAME_03 = re.compile(r'"type":"\w+Error"')

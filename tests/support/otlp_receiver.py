@@ -139,11 +139,6 @@ class OtlpReceiver:
     def wait_for_spans(self, count: int, *, timeout_s: float = 5.0) -> list[Span]:
         return self.wait_for(lambda spans: len(spans) >= count, timeout_s=timeout_s)
 
-    def wait_for_requests(self, count: int, *, timeout_s: float = 5.0) -> None:
-        """Wait until the exporter has called so often, whatever it was answered."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: self.requests >= count, timeout_s)
-
     # --- what a trace looks like -----------------------------------------------------------------
 
     def trace(self, trace_id: str) -> list[Span]:

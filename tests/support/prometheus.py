@@ -38,6 +38,10 @@ class Prometheus:
         alerts = self._http.get("/api/v1/alerts").json()["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
 
+    def value(self, query: str) -> list[Any]:
+        """What a query gives now; nothing if nothing meets it."""
+        return self._http.get("/api/v1/query", params={"query": query}).json()["data"]["result"]
+
     def rules(self) -> list[dict[str, Any]]:
         """Every rule, with its health."""
         groups = self._http.get("/api/v1/rules").json()["data"]["groups"]

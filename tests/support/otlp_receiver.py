@@ -51,7 +51,6 @@ class OtlpReceiver:
 
     def __init__(self) -> None:
         self.status = 200
-        self.requests = 0
         self.metrics: list[ExportMetricsServiceRequest] = []
         self._spans: list[Span] = []
         self._changed = threading.Condition()
@@ -104,7 +103,6 @@ class OtlpReceiver:
 
     def _take(self, path: str, body: bytes) -> int:
         with self._changed:
-            self.requests += 1
             if path == "/v1/traces" and self.status == 200:
                 self._spans.extend(_spans(body))
             elif path == "/v1/metrics":

@@ -14,6 +14,7 @@ from a2a_handoff.core.tracing import root_span_id, trace_id_of
 from tests.support.agents import URI, Agent, Answer, Call, card, completes, hands_on, rejects
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.running import Broker, broker, free_port, handoff_context, running, send_params
+from tests.support.wire import eventually
 from tests.telemetry.story import CALLER, CHAIN
 
 TRACE = CHAIN.replace("-", "")
@@ -131,11 +132,17 @@ def test_c057_ids_keep_their_zeros_everywhere(traced, receiver):
     assert len(receiver.trace(trace)) >= 5
 
 
+def asked(receiver):
+    """The spans of reads so far."""
+    return [span for span in receiver.spans if span.attributes.get("a2a.method.name") == "GetTask"]
+
+
 def test_reads_and_errors_on_the_task_paths_have_a_span_of_their_own(traced, receiver):
     traced.rpc("GetTask", {"id": "nobody"}, traceparent=CALLER)
     traced.rpc("GetTask", {"id": "nobody"})
-    arrived(traced)
-    spans = [span for span in receiver.spans if span.attributes.get("a2a.method.name") == "GetTask"]
+    # A span of a request is noted once its answer is sent, which the caller may have had a moment before.
+    eventually(lambda: arrived(traced) or len(asked(receiver)) >= 2)
+    spans = asked(receiver)
     assert len(spans) == 2
     assert {span.trace_id == CALLER[3:35] for span in spans} == {True, False}
     assert not any(span.failed for span in spans)

@@ -6,6 +6,7 @@ The service sees the world only through these protocols. Adapters stand above th
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import AbstractContextManager
 from enum import StrEnum
@@ -13,8 +14,9 @@ from typing import Protocol
 
 import msgspec
 
-from a2a_handoff.core.agents import Agent, Generation
+from a2a_handoff.core.agents import Agent, Generation, Signature
 from a2a_handoff.core.context import HandoffContext
+from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Drop, Event, Outcome, Output, Schedule, State, WorkKind
 from a2a_handoff.core.handoff import Handoff
 
@@ -256,6 +258,7 @@ class StoreUnavailable(Exception):
 
 #: A page of the log holds little more than this, however many events that is: readers are many.
 PAGE_BYTES = 1 << 20
+SECRET_BYTES = 32
 
 
 class Store(Protocol):
@@ -387,6 +390,10 @@ class Store(Protocol):
 
     async def set_mark(self, name: str, position: int) -> None:
         """Move a named position."""
+        ...
+
+    async def secret(self, name: str) -> bytes:
+        """A random secret of ``SECRET_BYTES``: made when it is first asked for, the same ever after."""
         ...
 
 
@@ -618,6 +625,23 @@ class CardFetcher(Protocol):
         ...
 
 
+class CardVerifier(Protocol):
+    """Judges the signatures of cards, by the keys that the operator trusts."""
+
+    @property
+    def required(self) -> bool:
+        """Whether only cards with a verified signature are taken."""
+        ...
+
+    async def verify(self, card: bytes) -> Signature:
+        """What the signatures of a card are worth.
+
+        Raises ``HandoffError`` (``invalid_agent``) with the place of each fault: a signature by a known key
+        that does not fit the card and none that does, or, if signatures are required, none that is verified.
+        """
+        ...
+
+
 class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a webhook answered; ``retry_after_s`` is its own word on when to come again."""
 
@@ -678,14 +702,28 @@ class ContextJudge(Protocol):
         ...
 
 
-#: The scope that lets its holder act for every agent of its tenant.
-SUPERVISOR_SCOPE = "supervisor"
+class Scope(StrEnum):
+    """What a token allows. Reading what is one's own needs none of them."""
+
+    SEND = "handoff:send"
+    """Hand tasks off, answer their questions, cancel them, set their webhooks."""
+    WORK = "handoff:work"
+    """Be an agent: register, fetch work, accept it and finish it; tell the workspace something."""
+    METRICS = "handoff:metrics"
+    """Read ``/metrics``, which counts over all tenants."""
+    ADMIN = "handoff:admin"
+    """Everything in its tenant: see every handoff there, and act for every agent."""
+
+
+#: What who did not say its name is called. No token may bear it.
+ANONYMOUS = "anonymous"
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls. ``name`` is the agent id (the subject of the token), empty if nobody said.
 
     ``trusted``: an inbound trace may be continued, and the name was verified or needs no proof.
+    ``expires_at``, in epoch seconds, is from when on it is nobody any more.
     """
 
     name: str = ""
@@ -693,21 +731,45 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] = frozenset()
     trusted: bool = False
     authenticated: bool = False
+    expires_at: float = math.inf
 
     @property
     def unrestricted(self) -> bool:
-        """Whether it may see and do everything in its tenant: a supervisor, or whoever an open broker met."""
-        return not self.authenticated or SUPERVISOR_SCOPE in self.scopes
+        """Whether it may see and do everything in its tenant: an admin, or whoever an open broker met."""
+        return not self.authenticated or Scope.ADMIN in self.scopes
+
+    def require(self, scope: Scope) -> None:
+        """Raises ``HandoffError`` (``forbidden``) if its token does not allow something."""
+        if self.authenticated and scope not in self.scopes and Scope.ADMIN not in self.scopes:
+            raise HandoffError(
+                Code.FORBIDDEN, f"The token lacks the scope {scope.value}.", facts={"scope": scope.value}
+            )
+
+
+class Gate(Protocol):
+    """Says who calls. The same for every surface: it is given what stands in ``Authorization``."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether callers must say, and prove, who they are."""
+        ...
+
+    async def admit(self, authorization: str) -> Principal:
+        """Who calls. Raises ``HandoffError``: ``unauthenticated``, ``unavailable`` without keys to judge by."""
+        ...
 
 
 __all__ = [
+    "ANONYMOUS",
     "PAGE_BYTES",
+    "SECRET_BYTES",
     "Agent",
     "AgentClient",
     "AgentError",
     "Broadcast",
     "BroadcastPage",
     "CardFetcher",
+    "CardVerifier",
     "Chain",
     "ChainTaken",
     "Change",
@@ -718,6 +780,7 @@ __all__ = [
     "Delivery",
     "DuplicateRequest",
     "FetchedCard",
+    "Gate",
     "Generation",
     "HandoffPage",
     "HandoffQuery",
@@ -732,6 +795,7 @@ __all__ = [
     "Recorder",
     "RemoteState",
     "RequestKey",
+    "Scope",
     "Sent",
     "Store",
     "StoreUnavailable",

@@ -8,6 +8,7 @@ Not here: what a commit may do (``batch``), when it is written (``postgres_write
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import (
     PAGE_BYTES,
+    SECRET_BYTES,
     Broadcast,
     BroadcastPage,
     Chain,
@@ -85,6 +87,10 @@ _DELETE_AGENT = "DELETE FROM agents WHERE tenant = $1 AND agent_id = $2"
 _SET_MARK = """
 INSERT INTO marks (name, position) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET position = excluded.position
+"""
+_KEPT = """
+INSERT INTO secrets (name, value) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET value = secrets.value RETURNING value
 """
 
 
@@ -163,6 +169,12 @@ class PostgresStore:
     async def set_mark(self, name: str, position: int) -> None:
         """Move a named position."""
         await self._write(lambda session: session.count(_SET_MARK, name, position))
+
+    async def secret(self, name: str) -> bytes:
+        """A random secret: made when it is first asked for, the same ever after."""
+        fresh = secrets.token_bytes(SECRET_BYTES)
+        ((value,),) = await self._write(lambda session: session.rows(_KEPT, name, fresh))
+        return value
 
     async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
         """Store a broadcast; what has expired, and all but the newest ``keep`` of its tenant, goes."""

@@ -10,6 +10,7 @@ Not here: what a commit may do (``batch``), when it is written (``sqlite_writer`
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import (
     PAGE_BYTES,
+    SECRET_BYTES,
     Broadcast,
     BroadcastPage,
     Chain,
@@ -178,6 +180,17 @@ class SqliteStore:
         """Move a named position."""
         statement = "REPLACE INTO marks (name, position) VALUES (?, ?)"
         await self._write(lambda connection: connection.execute(statement, (name, position)).rowcount)
+
+    async def secret(self, name: str) -> bytes:
+        """A random secret: made when it is first asked for, the same ever after."""
+        fresh = secrets.token_bytes(SECRET_BYTES)
+
+        def keep(connection: sqlite3.Connection) -> bytes:
+            connection.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, fresh))
+            ((value,),) = connection.execute("SELECT value FROM secrets WHERE name = ?", (name,))
+            return value
+
+        return await self._write(keep)
 
     async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
         """Store a broadcast; what has expired, and all but the newest ``keep`` of its tenant, goes."""

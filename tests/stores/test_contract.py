@@ -15,6 +15,7 @@ from a2a_handoff.core.context import Mode
 from a2a_handoff.core.events import Drop, Schedule, State, WorkKind
 from a2a_handoff.core.tracing import trace_id_of
 from a2a_handoff.ports import (
+    SECRET_BYTES,
     Broadcast,
     BroadcastPage,
     Chain,
@@ -930,6 +931,17 @@ def test_marks_are_set_and_moved_by_name(disk: Disk) -> None:
     disk.run(body)
 
 
+def test_a_secret_is_made_once_whoever_asks_and_outlives_its_maker(disk: Disk) -> None:
+    found: set[bytes] = set()
+
+    async def asks(store: Store) -> None:
+        found.update(await asyncio.gather(*[store.secret("callbacks") for _ in range(5)]))
+        assert await store.secret("another") not in found
+
+    disk.run(asks, asks)
+    assert [len(secret) for secret in found] == [SECRET_BYTES]
+
+
 # --- webhooks ------------------------------------------------------------------------------------
 
 
@@ -1134,6 +1146,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "delete_webhook": lambda store: store.delete_webhook("h-1", "w-1"),
     "get_mark": lambda store: store.get_mark("spans"),
     "set_mark": lambda store: store.set_mark("spans", 1),
+    "secret": lambda store: store.secret("callbacks"),
 }
 
 

@@ -7,6 +7,7 @@ makes every call raise ``StoreUnavailable``, as a full disk does.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.events import Drop, Schedule, State, WorkKind
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import (
+    SECRET_BYTES,
     Broadcast,
     BroadcastPage,
     Chain,
@@ -61,6 +63,7 @@ class MemoryData:
     work: dict[WorkKey, Item] = field(default_factory=dict)
     agents: dict[tuple[str, str], Agent] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
+    secrets: dict[str, bytes] = field(default_factory=dict)
     webhooks: dict[tuple[str, str], Webhook] = field(default_factory=dict)
     broadcasts: list[Broadcast] = field(default_factory=list)
     broadcast_end: int = 0
@@ -223,6 +226,9 @@ class MemoryStore:
     async def set_mark(self, name: str, position: int) -> None:
         data = await self._turn()
         data.marks[name] = position
+
+    async def secret(self, name: str) -> bytes:
+        return (await self._turn()).secrets.setdefault(name, secrets.token_bytes(SECRET_BYTES))
 
     async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
         data = await self._turn()

@@ -1,0 +1,5 @@
+-- Random secrets of this store, each made when it is first needed; every broker on the store has the same.
+CREATE TABLE secrets (
+    name  TEXT COLLATE "C" PRIMARY KEY,
+    value BYTEA NOT NULL
+);

@@ -85,6 +85,34 @@ class Skill:
     output_modes: tuple[str, ...] = ()
 
 
+class Trust(StrEnum):
+    """What the signatures of a card are worth.
+
+    ``unchecked``: nobody looked, or there is no card. ``unsigned``: it has none. ``unverified``: it has
+    some, and the broker knows the key of none. ``verified``: one of them is good.
+    """
+
+    UNCHECKED = "unchecked"
+    UNSIGNED = "unsigned"
+    UNVERIFIED = "unverified"
+    VERIFIED = "verified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What checking the signatures of a card showed.
+
+    ``key_id`` and ``key_from`` (an address, or ``card_keys``) name the key of a verified one; ``detail`` says
+    why the others are not. ``partial``: it is over the fields of A2A 1.0 alone, so only they are read.
+    """
+
+    trust: Trust = Trust.UNCHECKED
+    key_id: str = ""
+    key_from: str = ""
+    detail: str = ""
+    partial: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """An agent as registered, without its load and presence (``AgentView`` adds those).
@@ -92,7 +120,7 @@ class Agent:
     ``capabilities`` are the effective ones: what the agent declares over the defaults of its
     platform. ``interfaces`` is empty for a pull agent. ``card`` is the card as it came, byte for
     byte, or empty. ``card_problem`` says why the card cannot be used for delivery (an auth scheme
-    that we do not speak, say), empty if it can.
+    that we do not speak, say), empty if it can. ``signature`` is what its signatures are worth.
     """
 
     agent_id: str
@@ -121,6 +149,7 @@ class Agent:
     card: bytes = b""
     card_url: str = ""
     card_problem: str = ""
+    signature: Signature = Signature()
     metadata: bytes = b"{}"
     registered_at: float = 0.0
 

@@ -22,7 +22,7 @@ from a2a_handoff.app import Application, ConfigurationError
 from a2a_handoff.config import Settings
 from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.ports import StoreUnavailable
-from a2a_handoff.telemetry import configure_logging
+from a2a_handoff.telemetry import configure_logging, exported_logs
 from a2a_handoff.transports.http import BoundedHttp
 from a2a_handoff.transports.socket_protocol import BoundedSocket
 
@@ -70,7 +70,7 @@ def serve(settings: Settings) -> int:
     """Run until a signal. The exit code: 0 after a graceful stop, 1 if it could not start."""
     configure_logging(settings.log_level, settings.log_format)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with exported_logs(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(_serve(settings))
     except (StoreUnavailable, HandoffError, ConfigurationError) as error:
         print(f"a2a-handoff: {error}", file=sys.stderr)  # noqa: T201 - what the operator sees

@@ -4,8 +4,9 @@ The rest of the broker commits events and calls ``Telemetry``; it knows no trace
 """
 
 from a2a_handoff.telemetry.instruments import QueueReading
+from a2a_handoff.telemetry.log_export import exported_logs
 from a2a_handoff.telemetry.logs import configure_logging
 from a2a_handoff.telemetry.recorder import SPANS_MARK, Telemetry
 from a2a_handoff.telemetry.served import Served
 
-__all__ = ["SPANS_MARK", "QueueReading", "Served", "Telemetry", "configure_logging"]
+__all__ = ["SPANS_MARK", "QueueReading", "Served", "Telemetry", "configure_logging", "exported_logs"]

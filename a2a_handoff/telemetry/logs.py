@@ -3,7 +3,7 @@
 Duty: one JSON object per line (or plain text for a terminal), joined to traces by trace and handoff ids.
 Rules: of what callers attach with ``extra`` only the published fields are shown; credentials in the
 text of a message or an exception are blotted out.
-Not here: which events are logged.
+Not here: which events are logged, lines that go to a collector (``log_export``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def redacted(text: str) -> str:
     return text
 
 
-def _joined(record: logging.LogRecord) -> dict[str, str]:
+def joined(record: logging.LogRecord) -> dict[str, str]:
     """The published fields of a record; ids of the current span if it names none."""
     fields = {name: str(value) for name in FIELDS if (value := getattr(record, name, None))}
     if "trace_id" not in fields:
@@ -56,7 +56,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": redacted(record.getMessage()),
-            **_joined(record),
+            **joined(record),
         }
         if record.exc_info:
             line["exception"] = redacted(self.formatException(record.exc_info))
@@ -69,7 +69,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback of an exception after it."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        tail = "".join(f" {name}={value}" for name, value in _joined(record).items())
+        tail = "".join(f" {name}={value}" for name, value in joined(record).items())
         line = f"{at} {record.levelname:<7} {record.name}: {redacted(record.getMessage())}{tail}"
         if record.exc_info:
             line += "\n" + redacted(self.formatException(record.exc_info))

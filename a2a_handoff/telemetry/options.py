@@ -27,7 +27,8 @@ class Options:
 
     ``traces``: where spans go, empty for nowhere. ``prometheus`` and ``push_metrics``: how metrics leave,
     pushed every ``push_every_s`` seconds. ``queue`` bounds the spans that wait for the collector,
-    ``batch`` those sent at once, ``delay_s`` how long a span waits for others.
+    ``batch`` those sent at once, ``delay_s`` how long a span waits for others. ``logs``: log lines are
+    sent too.
     """
 
     enabled: bool = True
@@ -39,6 +40,7 @@ class Options:
     queue: int = 20_000
     batch: int = 512
     delay_s: float = 1.0
+    logs: bool = False
 
 
 DEFAULTS = Options()
@@ -52,6 +54,9 @@ def read_options(environ: Mapping[str, str]) -> Options:
     metrics = _words(environ.get("OTEL_METRICS_EXPORTER", "")) or {"prometheus"}
     for name in sorted(metrics - {"prometheus", "otlp", "none"}):
         _LOG.warning("OTEL_METRICS_EXPORTER=%s is not supported; use prometheus, otlp or none.", name)
+    logs = _words(environ.get("OTEL_LOGS_EXPORTER", ""))
+    for name in sorted(logs - {"otlp", "none"}):
+        _LOG.warning("OTEL_LOGS_EXPORTER=%s is not supported; use otlp or none.", name)
     queue = _number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", DEFAULTS.queue)
     return Options(
         traces=traces,
@@ -62,6 +67,7 @@ def read_options(environ: Mapping[str, str]) -> Options:
         queue=queue,
         batch=min(queue, _number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", DEFAULTS.batch)),
         delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", round(DEFAULTS.delay_s * 1000)) / 1000,
+        logs="otlp" in logs,
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -52,6 +53,7 @@ class OtlpReceiver:
     def __init__(self) -> None:
         self.status = 200
         self.metrics: list[ExportMetricsServiceRequest] = []
+        self.logs: list[ExportLogsServiceRequest] = []
         self._spans: list[Span] = []
         self._changed = threading.Condition()
         receiver = self
@@ -107,6 +109,8 @@ class OtlpReceiver:
                 self._spans.extend(_spans(body))
             elif path == "/v1/metrics":
                 self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+            elif path == "/v1/logs":
+                self.logs.append(ExportLogsServiceRequest.FromString(body))
             self._changed.notify_all()
             return self.status
 

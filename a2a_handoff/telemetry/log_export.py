@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Generator
 
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -44,7 +45,8 @@ def exported_logs() -> Generator[None]:
         yield
         return
     resource = Resource.create({"service.name": options.service_name, "service.version": __version__})
-    processor = BatchLogRecordProcessor(OTLPLogExporter())
+    exporter = OTLPLogExporter()
+    processor = BatchLogRecordProcessor(exporter)
     provider = LoggerProvider(resource, shutdown_on_exit=False)
     provider.add_log_record_processor(processor)
     handler = _Exporting(provider)
@@ -54,8 +56,12 @@ def exported_logs() -> Generator[None]:
         yield
     finally:
         root.removeHandler(handler)
-        # The provider's own shutdown has no bound: a collector that never answers would hold up the process.
-        processor.shutdown(timeout_millis=round(_STOP_S * 1000))
+        # It has no bound of its own: a collector that never answers would hold up the end of the process.
+        last = threading.Thread(target=processor.shutdown, name="a2a-handoff-logs-end", daemon=True)
+        last.start()
+        last.join(_STOP_S)
+        if last.is_alive():
+            exporter.shutdown()  # ends its trying again
 
 
 class _Exporting(logging.Handler):

@@ -19,8 +19,14 @@ from urllib.parse import urlsplit
 import httptools
 import uvloop
 
-_TEXT = "The customer disputes an invoice of March and wants it corrected before the end of the week. " * 8
-_DATA = {f"field_{number}": {"value": number * 1.5, "label": "x" * 30} for number in range(20)}
+_TEXT = "The customer disputes an invoice of March and wants it corrected before the end of the week. "
+_DATA = {
+    "invoice": "INV-7",
+    "lines": [
+        {"line": number, "sku": f"A-{100 + number}", "quantity": number % 7, "cents": 1999, "taxed": True}
+        for number in range(40)
+    ],
+}
 STREAM_EVENTS = 50
 
 
@@ -29,7 +35,7 @@ def message(message_id: str) -> dict[str, Any]:
     return {
         "messageId": message_id,
         "role": "ROLE_USER",
-        "parts": [{"text": _TEXT}, {"text": _TEXT[:400]}, {"data": _DATA}],
+        "parts": [{"text": _TEXT}, {"text": _TEXT[:40]}, {"data": _DATA}],
         "metadata": {"origin": "benchmark", "attempt": 1},
     }
 

@@ -18,6 +18,7 @@ from msgspec import Raw
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.wire.fields import Instant, add_fault
+from a2a_handoff.wire.protonames import json_names
 
 #: The longest id that is accepted.
 ID_CHARS_MAX: Final = 256
@@ -127,7 +128,8 @@ class Members:
         value = self.object(name)
         if not value:
             return None
-        return Members(_object.decode(value), f"{self._path}.{name}" if self._path else name, self.faults)
+        path = f"{self._path}.{name}" if self._path else name
+        return Members(json_names(_object.decode(value)), path, self.faults)
 
     def _read(self, name: str, decoder: msgspec.json.Decoder[Any], expected: str) -> Any:
         value = self._members.get(name, _NULL)

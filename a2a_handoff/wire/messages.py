@@ -20,6 +20,7 @@ from a2a_handoff.core.errors import Violation
 from a2a_handoff.core.text import is_blank
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import LIST_ITEMS_MAX, PARTS_MAX, Members, id_fault
+from a2a_handoff.wire.protonames import message_names
 from a2a_handoff.wire.shapes import content_id, fields_of, message_faults, message_in
 
 _ROLES: Final = frozenset({"ROLE_USER", "ROLE_AGENT"})
@@ -111,13 +112,21 @@ def read_message(fields: Members, alias: str, generation: Generation) -> tuple[b
         return b"", Message()
     made = content_id(written, alias) if generation is Generation.V0_1 else ""
     canonical = message_in(written, generation, message_id=made)
-    try:
-        message = _messages.decode(canonical)
-    except msgspec.ValidationError:
-        message = Message()
+    message = _read(canonical)
+    if not message.sound and generation is Generation.V1_0:
+        canonical = message_names(canonical)
+        message = _read(canonical)
     if not message.sound:
         _find_faults(fields, canonical, generation)
     return canonical, message
+
+
+def _read(canonical: bytes) -> Message:
+    """The message; an empty one if a type is wrong."""
+    try:
+        return _messages.decode(canonical)
+    except msgspec.ValidationError:
+        return Message()
 
 
 def faults_of(canonical: bytes, generation: Generation = Generation.V1_0) -> tuple[Violation, ...]:

@@ -30,6 +30,7 @@ from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import ID_CHARS_MAX, Members
 from a2a_handoff.wire.messages import read_message
 from a2a_handoff.wire.methods import METHODS, SHARED_METHODS, Operation, negotiate, resolve
+from a2a_handoff.wire.protonames import json_names
 from a2a_handoff.wire.shapes import STATES, fields_of, pack, push_in
 
 __all__ = [
@@ -210,7 +211,8 @@ def read_params(operation: Operation, generation: Generation, params: Raw | byte
 
     Raises ``HandoffError`` (``invalid_params``) with one violation for each fault.
     """
-    fields = Members(fields_of(params), "", [])
+    members = fields_of(params)
+    fields = Members(json_names(members) if generation is _V1_0 else members, "", [])
     found = _READERS[operation](fields, generation, bytes(params))
     if fields.faults:
         # The first of several faults of one field says why; the others follow from it.

@@ -726,3 +726,58 @@ def _named_faults(params: bytes) -> set[str]:
     except HandoffError as error:
         return {fault.field for fault in error.violations}
     return set()
+
+
+# --- names of the proto --------------------------------------------------------------------------
+
+
+def test_names_of_the_proto_are_read_as_protojson_does() -> None:
+    written = {
+        "message_id": "m-1",
+        "task_id": "t-1",
+        "context_id": "c-1",
+        "role": "ROLE_USER",
+        "parts": [{"text": "hi", "media_type": "text/markdown"}],
+        "reference_task_ids": ["t-0"],
+    }
+    configuration = {
+        "return_immediately": True,
+        "history_length": 2,
+        "task_push_notification_config": {"url": "https://x.test/hook"},
+    }
+    read = _send({"message": written, "configuration": configuration})
+    assert (read.message_id, read.task_id, read.context_id) == ("m-1", "t-1", "c-1")
+    assert (read.reference_task_ids, read.input_modes) == (("t-0",), ("text/markdown",))
+    assert (read.return_immediately, read.history_length) == (True, 2)
+    assert json.loads(read.push)["url"] == "https://x.test/hook"
+    assert ParseDict(json.loads(read.message), v10.Message()).message_id == "m-1"
+    push = {"task_id": "t-1", "id": "c-1", "url": "https://x.test/hook"}
+    for operation in (Operation.SET_PUSH, Operation.GET_PUSH, Operation.LIST_PUSH, Operation.DELETE_PUSH):
+        assert _params(operation, V1_0, push).task_id == "t-1"
+    listing = {"page_size": 7, "context_id": "c-1", "include_artifacts": True, "history_length": 0}
+    page = _params(Operation.LIST, V1_0, listing)
+    assert (page.page_size, page.context_id, page.include_artifacts, page.history_length) == (
+        7,
+        "c-1",
+        True,
+        0,
+    )
+
+
+def test_the_name_of_the_json_wins_and_names_that_a2a_does_not_have_are_not_touched() -> None:
+    both = {"task_id": "no", "taskId": "t-1", "id": "c", "url": "https://x.test/hook"}
+    assert _params(Operation.SET_PUSH, V1_0, both).task_id == "t-1"
+    message = {
+        "message_id": "m-1",
+        "role": "ROLE_USER",
+        "parts": [{"text": "hi"}],
+        "metadata": {"task_id": 1},
+    }
+    read = _send({"message": message | {"my_own": 1}})
+    assert json.loads(read.message) == {
+        "messageId": "m-1",
+        "role": "ROLE_USER",
+        "parts": [{"text": "hi"}],
+        "metadata": {"task_id": 1},
+        "my_own": 1,
+    }

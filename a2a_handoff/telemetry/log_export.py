@@ -16,10 +16,12 @@ import threading
 from collections.abc import Generator
 
 from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
 from a2a_handoff import __version__
 from a2a_handoff.telemetry.logs import joined, redacted
@@ -82,8 +84,7 @@ class _Exporting(logging.Handler):
         self._provider.get_logger(record.name, __version__).emit(
             LogRecord(
                 timestamp=int(record.created * 1e9),
-                trace_id=_number(trace_id),
-                span_id=_number(span_id),
+                context=_context(trace_id, span_id),
                 severity_text=record.levelname,
                 severity_number=_SEVERITIES.get(record.levelno, SeverityNumber.UNSPECIFIED),
                 body=redacted(record.getMessage()),
@@ -92,8 +93,10 @@ class _Exporting(logging.Handler):
         )
 
 
-def _number(hexadecimal: str) -> int | None:
+def _context(trace_id: str, span_id: str) -> Context:
+    """The span that a line belongs to; none if its ids are not ones."""
     try:
-        return int(hexadecimal, 16)
+        span = SpanContext(int(trace_id, 16), int(span_id or "0", 16), is_remote=False)
     except ValueError:
-        return None
+        return Context()
+    return set_span_in_context(NonRecordingSpan(span), Context())

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for pr
 
 
 @contextmanager
-def demo(tmp_path: Path, *args: str) -> Generator[subprocess.Popen[str]]:
+def demo(
+    tmp_path: Path, *args: str, env: Mapping[str, str] | None = None
+) -> Generator[subprocess.Popen[str]]:
     """A running demo, in a folder of its own for its temporary files."""
     process = subprocess.Popen(
         (*COMMAND, *args),
@@ -30,7 +32,7 @@ def demo(tmp_path: Path, *args: str) -> Generator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), **(env or {})},
     )
     try:
         yield process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.test_demo import demo
 from tests.acceptance.test_trace import EDGES, INSTRUMENTED, PASSES_ON, PLAIN, SILENT, four
 from tests.support.jaeger import Jaeger, jaeger
 from tests.support.wire import eventually
@@ -56,9 +58,14 @@ def whole(shown: Jaeger, trace_id: str) -> Tree:
 
     tree = Tree(eventually(read, within_s=30))
     assert len(tree.spans) == SPANS, [span["operationName"] for span in tree.spans.values()]
+    one_tree(tree)
+    return tree
+
+
+def one_tree(tree: Tree) -> None:
+    """One root, and no span without its parent."""
     assert [s["operationName"] for s in tree.spans.values() if not tree.parent(s)] == ["handoff_chain"]
     assert [s for s in tree.spans.values() if tree.parent(s) not in {"", *tree.spans}] == []
-    return tree
 
 
 def test_a_chain_is_one_tree(shown: Jaeger, tmp_path: Path) -> None:
@@ -73,6 +80,7 @@ def test_a_chain_is_one_tree(shown: Jaeger, tmp_path: Path) -> None:
     tag = json.dumps({"handoff.correlation_id": chain})
     (found,) = eventually(lambda: shown.search("a2a-handoff", tag))
     assert found["traceID"] == tree.trace_id
+    assert eventually(lambda: shown.dependencies() >= EDGES), "the graph of services has the hops too"
 
 
 def test_a_restart_between_two_hops_leaves_it_whole(shown: Jaeger, tmp_path: Path) -> None:
@@ -88,3 +96,35 @@ def test_a_restart_between_two_hops_leaves_it_whole(shown: Jaeger, tmp_path: Pat
         assert b.stop() == 0
     tree = whole(shown, chain.replace("-", ""))
     assert set(tree.edges()) == EDGES
+
+
+def test_a_trace_outlives_jaeger_where_it_is_kept_on_disk(tmp_path: Path) -> None:
+    chain = str(uuid.uuid4())
+    with (
+        jaeger(tmp_path, store="badger") as first,
+        four(tmp_path, first, INSTRUMENTED, PASSES_ON, SILENT) as (b, _),
+    ):
+        b.send("go", wait=True, context={"target_agent": "one", "correlation_id": chain})
+        before = whole(first, chain.replace("-", ""))
+    with jaeger(tmp_path, store="badger") as second:
+        after = whole(second, chain.replace("-", ""))
+    assert set(after.spans) == set(before.spans)
+    assert set(after.edges()) == EDGES
+
+
+def test_every_chain_of_the_demo_is_one_tree(shown: Jaeger, tmp_path: Path) -> None:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": shown.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "20"}
+    with demo(tmp_path, env=env) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    (told,) = re.findall(r"trace of scene 1 is (\w{32})", output)
+
+    def settled() -> Tree | None:
+        trace = shown.trace(told)
+        outcomes = [s for s in trace["spans"] if "handoff_outcome" in s["operationName"]] if trace else []
+        return Tree(trace) if trace is not None and len(outcomes) == 3 else None
+
+    tree = eventually(settled, within_s=30)
+    one_tree(tree)
+    hops = [s["operationName"] for s in tree.spans.values() if s["operationName"].startswith("invoke_agent")]
+    assert len(hops) >= 3, hops

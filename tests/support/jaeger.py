@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,12 @@ class Jaeger:
         answer = self.http.get(f"/api/traces/{trace_id}")
         return answer.json()["data"][0] if answer.status_code == 200 else None
 
+    def dependencies(self) -> set[tuple[str, str]]:
+        """Who calls whom, as its graph of services shows it."""
+        asked = {"endTs": int(time.time() * 1000) + 60_000, "lookback": 3_600_000}
+        found = self.http.get("/api/dependencies", params=asked).raise_for_status().json()["data"]
+        return {(edge["parent"], edge["child"]) for edge in found}
+
     def search(self, service: str, tags: str) -> list[dict[str, Any]]:
         """Traces of a service by tags, a JSON object."""
         found = self.http.get("/api/traces", params={"service": service, "tags": tags, "lookback": "1h"})
@@ -54,8 +61,8 @@ def find() -> Path:
 
 
 @contextmanager
-def jaeger(folder: Path) -> Generator[Jaeger]:
-    """Start it, and wait until it answers."""
+def jaeger(folder: Path, *, store: str = "memory") -> Generator[Jaeger]:
+    """Start it, and wait until it answers. ``store``: memory, or badger to keep traces in ``folder``."""
     query, otlp = free_port(), free_port()
     addresses = {
         "extensions::jaeger_query::http::endpoint": query,
@@ -66,7 +73,14 @@ def jaeger(folder: Path) -> Generator[Jaeger]:
         "exporters::prometheus::endpoint": free_port(),
     }
     chosen = [f"--config=yaml:{name}: 127.0.0.1:{port}" for name, port in addresses.items()]
-    env = os.environ | {"PROMETHEUS_URL": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
+    own = f"{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {free_port()}}}}}}}}}"
+    chosen.append(f"--config=yaml:service::telemetry::metrics::readers: [{own}]")
+    env = os.environ | {
+        "PROMETHEUS_URL": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1",
+        "JAEGER_STORE": store,
+        "JAEGER_BADGER_DIR": str(folder / "traces"),
+    }
     words = folder / "jaeger.log"
     with (
         words.open("wb") as log,
@@ -87,5 +101,6 @@ def jaeger(folder: Path) -> Generator[Jaeger]:
                 eventually(up, within_s=WAIT_S)
                 yield Jaeger(f"http://127.0.0.1:{otlp}", http)
         finally:
-            process.terminate()
+            # What is only in memory need not be put in order.
+            process.kill() if store == "memory" else process.terminate()
             process.wait(WAIT_S)

@@ -93,13 +93,14 @@ class Ways:
     direct: Way
     broker: Way
     traced: Way
+    sampled: Way
     silent: Way
     sdk: Way
     nginx: Way | None
 
     def all(self) -> list[Way]:
         """In the order of a round."""
-        ways = [self.direct, self.broker, self.traced, self.silent, self.sdk]
+        ways = [self.direct, self.broker, self.traced, self.sampled, self.silent, self.sdk]
         return ways if self.nginx is None else [*ways, self.nginx]
 
 
@@ -130,11 +131,23 @@ def table(ways: Ways, sizes: dict[int, float]) -> Table:
             lambda callers, value=value: f"{ours.median(callers, value) - direct.median(callers, value):.2f}",
         )
     row("p99 / p50", lambda callers: f"{ours.median(callers, 'p99_ms') / ours.median(callers, 'p50_ms'):.2f}")
-    row("CPU of a handoff, µs", lambda callers: f"{ours.median(callers, 'cpu_us'):,.0f}")
+    for name, way in (
+        ("CPU of a handoff, µs", ours),
+        ("with spans of every chain sent", ways.traced),
+        ("with spans of a tenth sent", ways.sampled),
+        ("without telemetry", ways.silent),
+    ):
+        row(
+            name,
+            lambda callers, way=way: (
+                f"{way.median(callers, 'cpu_us'):,.0f}" if callers in way.callers else ""
+            ),
+        )
     against("CPU / that of nginx", ours, proxy, "cpu_us")
     against("CPU / that of the SDK broker", ours, sdk, "cpu_us")
     against("rate with spans sent / without", ways.traced, ours)
     against("rate with spans and metrics / with neither", ways.traced, ways.silent)
+    against("rate with spans of a tenth / with neither", ways.sampled, ways.silent)
     against("p99 with spans and metrics / with neither", ways.traced, ways.silent, "p99_ms")
     shown.add_section()
     row(
@@ -173,11 +186,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             url, pid = up.enter_context(broker(folder / name, agent_url, env))
             return Way(name, url, pid, kind="handoff", callers=callers, streams=not env)
 
+        spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink_url}
         proxy = up.enter_context(nginx(folder, agent_url))
         ways = Ways(
             direct=Way("the agent itself", agent_url, agent_pid, streams=True),
             broker=ours("broker", CALLERS, {}),
-            traced=ours("broker with spans", (16, 64), {"OTEL_EXPORTER_OTLP_ENDPOINT": sink_url}),
+            traced=ours("broker with spans", (16, 64), spans),
+            sampled=ours(
+                "broker with a tenth of spans", (16, 64), spans | {"A2A_HANDOFF_TRACE_RATIO": "0.1"}
+            ),
             silent=ours("broker without telemetry", (16, 64), {"OTEL_SDK_DISABLED": "true"}),
             sdk=Way("a2a-sdk broker", *up.enter_context(sdk_broker(agent_url)), callers=(1, 16, 64)),
             nginx=None if proxy is None else Way("nginx", *proxy, streams=True),

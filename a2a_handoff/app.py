@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -47,6 +48,9 @@ from a2a_handoff.transports.routes import routes as native_routes
 from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
 from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import broker_card, face_card, own_card
+
+if TYPE_CHECKING:
+    from a2a_handoff.transports.grpc import GrpcSurface
 
 _LOG = logging.getLogger("a2a_handoff")
 _MARK_EVERY_S = 5.0
@@ -99,6 +103,11 @@ class Application:
         self._legacy = LegacySurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
         )
+        self._grpc = _grpc_surface(
+            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, settings=settings
+        )
+        #: Where gRPC is reached, for the cards; empty for nowhere.
+        self._grpc_address = ""
         calls = NativeCalls(self.broker, settings=settings)
         rest = RestSurface(self.broker, calls, settings=settings)
         live = LiveSurface(self.broker, calls, settings=settings)
@@ -118,6 +127,7 @@ class Application:
         self._queue: tuple[QueueReading, ...] = ()
         self._chores: list[asyncio.Task[None]] = []
         self.url = settings.public_url
+        self.grpc_port = 0
         self.ready = False
 
     # --- life ------------------------------------------------------------------------------------
@@ -137,6 +147,12 @@ class Application:
             chores.begin(self._move_mark, "span-mark"),
             chores.begin(self._measure_queue, "queue"),
         ]
+        if self._grpc is not None:
+            try:
+                self.grpc_port = await self._grpc.start()
+            except OSError as error:
+                raise ConfigurationError(str(error)) from error
+            self._grpc_address = self.settings.grpc_shown(self.grpc_port)
         self.ready = True
 
     def _tell_agents(self) -> None:
@@ -154,11 +170,15 @@ class Application:
         """Refuse new work and let those who wait go; what runs goes on."""
         self.ready = False
         self.service.begin_stop()
+        if self._grpc is not None:
+            self._grpc.begin_stop()
 
     async def stop(self) -> None:
         """Finish or let go of what runs, then close everything. What is let go goes on after a start."""
         self.begin_stop()
         await chores.end(self._chores)
+        if self._grpc is not None:
+            await self._grpc.stop()
         await self._mcp.close()
         await self.service.stop(grace_s=self.settings.grace / 2)
         await self._client.close()
@@ -320,9 +340,8 @@ class Application:
         return Response(asyncapi(), media_type="application/json")
 
     async def _card(self, request: Request) -> Response:
-        return _card_response(
-            request, broker_card(self.url, self.registry.agents(self.settings.default_tenant))
-        )
+        agents = self.registry.agents(self.settings.default_tenant)
+        return _card_response(request, broker_card(self.url, agents, grpc=self._grpc_address))
 
     async def _face_card(self, request: Request) -> Response:
         """An agent's own card, byte for byte; without one, or if asked, one that leads through the broker."""
@@ -331,9 +350,9 @@ class Application:
         if agent is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         asked = request.scope["path"] == f"/agents/{agent_id}{_FACE_CARD}"
-        return _card_response(
-            request, face_card(self.url, agent) if asked or not agent.card else own_card(agent)
-        )
+        if asked or not agent.card:
+            return _card_response(request, face_card(self.url, agent, grpc=self._grpc_address))
+        return _card_response(request, own_card(agent))
 
     async def _no_face(self, request: Request) -> Response:
         """A path below the address of an agent that is not there, or one that it does not have."""
@@ -360,6 +379,18 @@ class Application:
         accept = request.headers.get("accept", "")
         body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
         return Response(body, headers={"content-type": content_type})
+
+
+def _grpc_surface(
+    operations: Operations, *, gate: OpenGate, telemetry: Telemetry, clock: Clock, settings: Settings
+) -> GrpcSurface | None:
+    if settings.grpc_port is None:
+        return None
+    try:
+        from a2a_handoff.transports.grpc import GrpcSurface  # noqa: PLC0415 - its library is an extra
+    except ImportError:
+        raise ConfigurationError("grpc_port needs the extra grpc: pip install 'a2a-handoff[grpc]'") from None
+    return GrpcSurface(operations, gate=gate, telemetry=telemetry, clock=clock, settings=settings)
 
 
 def _rules(settings: Settings) -> RoutingRules:

@@ -36,7 +36,10 @@ _IN_VAIN = frozenset({State.RETURNED, State.FAILED, State.EXPIRED})
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """The request that brought a message, for its span. ``started_at`` is 0 if there was none."""
+    """The request that brought a message, for its span. ``started_at`` is 0 if there was none.
+
+    ``method`` is that of HTTP, or ``core.spans.GRPC``; ``route`` then service and method.
+    """
 
     method: str = "POST"
     route: str = "/"

@@ -103,7 +103,7 @@ def test_the_policy_has_the_numbers_of_the_settings() -> None:
         ("STORE", "sqlite:///", ["names no store"]),
         ("STORE", "postgresql:db/x", ["names no store", "postgresql://user@host/database"]),
         ("NATS", "nats://127.0.0.1:4222", ["NATS, which is not available in this version", "leave it unset"]),
-        ("GRPC_PORT", "50051", ["gRPC, which is not available in this version", "leave it unset"]),
+        ("GRPC_ADDRESS", "http://x:1", ["is not host:port"]),
         ("CARDS", "nowhere", ["is not a folder", "/nowhere)"]),
         ("RULES", "rules.toml", ["is not a file", "/rules.toml)"]),
         ("DEFAULT_TENANT", "a b", ["is not a tenant's name"]),
@@ -257,7 +257,7 @@ def test_every_setting_is_read_by_something() -> None:
         new = reads_of_methods.get(todo.pop(), set()) - used
         used |= new
         todo += new
-    refused_until_available = {"nats", "grpc_port"}
+    refused_until_available = {"nats"}
     by_the_check_of_host = {"allow_unauthenticated"}
     unread = set(Settings.model_fields) - used - refused_until_available - by_the_check_of_host
     assert sorted(unread) == []

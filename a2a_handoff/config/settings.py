@@ -24,6 +24,7 @@ from a2a_handoff.core.policy import MAX_HOPS_CAP, Policy
 _DAY_S = 86_400.0
 _WEEK_S = 7 * _DAY_S
 
+_HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 _PASSWORD = re.compile(r"(?<=://)([^:@/]*:).*(?=@)|(password=)[^&\s]+")
 
 
@@ -73,7 +74,21 @@ class Settings(BaseModel):
     )
     port: int = _setting(8080, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
     grpc_port: int | None = _setting(
-        None, "Port for gRPC. Not available in this version: leave it unset.", ge=1, le=65_535
+        None,
+        "Port for gRPC, on the same host; 0 takes a free one. Needs the extra `grpc`. Unset: no gRPC.",
+        ge=0,
+        le=65_535,
+    )
+    grpc_address: str = _setting(
+        "",
+        "How others reach that port; stands in the broker's cards. Unset: the host of public_url, or host, "
+        "and grpc_port.",
+        allowed="host:port",
+    )
+    grpc_in_card: bool = _setting(
+        True,
+        "Name gRPC in the broker's cards. Off for clients that refuse a card whose addresses are not all of "
+        "one origin.",
     )
     public_url: str = _setting(
         "",
@@ -255,13 +270,19 @@ class Settings(BaseModel):
             raise ValueError("names no store")
         return store
 
-    @field_validator("nats", "grpc_port")
+    @field_validator("nats")
     @classmethod
-    def _not_yet(cls, value: str | int | None, info: ValidationInfo) -> str | int | None:
+    def _not_yet(cls, value: str) -> str:
         if value:
-            what = "NATS" if info.field_name == "nats" else "gRPC"
-            raise ValueError(f"asks for {what}, which is not available in this version: leave it unset")
+            raise ValueError("asks for NATS, which is not available in this version: leave it unset")
         return value
+
+    @field_validator("grpc_address")
+    @classmethod
+    def _host_and_port(cls, address: str) -> str:
+        if address and not _HOST_AND_PORT.fullmatch(address):
+            raise ValueError("is not host:port")
+        return address
 
     @field_validator("cards")
     @classmethod
@@ -319,6 +340,13 @@ class Settings(BaseModel):
             return self.public_url
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port if port is None else port}"
+
+    def grpc_shown(self, port: int) -> str:
+        """The address of gRPC in cards, empty for none: host and port, as clients of gRPC want it."""
+        if not self.grpc_in_card or self.grpc_address:
+            return self.grpc_address if self.grpc_in_card else ""
+        host = urlsplit(self.public_url).hostname if self.public_url else self.host
+        return f"[{host}]:{port}" if host and ":" in host else f"{host}:{port}"
 
     def trace_url(self, trace_id: str) -> str:
         """Where the Jaeger UI shows a trace, empty if no Jaeger is set."""

@@ -49,6 +49,7 @@ SPANS = (
         "server",
         "The request. That of a new handoff ends when the handoff is durable; any other when it is answered.",
     ),
+    SpanRow("{rpc.method}", "server", "The same for a request over gRPC."),
     SpanRow(
         "handoff {target}",
         "internal",
@@ -129,6 +130,14 @@ ATTRIBUTES = (
     AttributeRow("http.route", "string", "server", "The template of the path; absent if no route matched."),
     AttributeRow(
         "http.response.status_code", "int", "server", "The status; absent if the span ends with a commit."
+    ),
+    AttributeRow("rpc.system.name", "string", "server", "grpc, for a request over gRPC."),
+    AttributeRow("rpc.method", "string", "server", "Service and method; _OTHER if it is not a known one."),
+    AttributeRow(
+        "rpc.response.status_code",
+        "string",
+        "server",
+        "The gRPC status; absent if the span ends with a commit.",
     ),
     AttributeRow("error.type", "string", "any", "Why it failed; absent on success."),
 )

@@ -22,6 +22,9 @@ from a2a_handoff.core.tracing import HopTrace, ParentSource, SpanRef, agent_span
 _CHAIN_SHOWN = 16
 _ID_SHOWN = 128
 
+#: Stands for the HTTP method where a request came over gRPC; its route is service and method.
+GRPC = "gRPC"
+
 #: How an ended handoff looks as an A2A task.
 TASK_STATES = {
     State.COMPLETED: "TASK_STATE_COMPLETED",
@@ -135,9 +138,12 @@ def server_attributes(
     *, method: str, route: str, rpc_method: str = "", protocol_version: str = "", task_id: str = ""
 ) -> Attributes:
     """What every server span shows of its request, whoever makes it."""
-    out: Attributes = {"http.request.method": method}
-    if route:
-        out["http.route"] = route
+    if method == GRPC:
+        out: Attributes = {"rpc.system.name": "grpc", "rpc.method": route or "_OTHER"}
+    else:
+        out = {"http.request.method": method}
+        if route:
+            out["http.route"] = route
     if rpc_method:
         out["a2a.method.name"] = rpc_method
         if task_id:
@@ -149,6 +155,8 @@ def server_attributes(
 
 def server_name(method: str, route: str) -> str:
     """The name of a server span (HTTP conventions: the method alone if no route matched)."""
+    if method == GRPC:
+        return route or "grpc"
     shown = "HTTP" if method == "_OTHER" else method
     return f"{shown} {route}" if route else shown
 

@@ -166,6 +166,15 @@ INSTRUMENTS = (
         "http_server_request_duration_seconds",
         _HTTP_TIMES,
     ),
+    InstrumentRow(
+        "rpc.server.call.duration",
+        "histogram",
+        "s",
+        ("rpc.system.name", "rpc.method", "rpc.response.status_code", "error.type"),
+        "Requests over gRPC. A stream counts until its end.",
+        "rpc_server_call_duration_seconds",
+        _HTTP_TIMES,
+    ),
 )
 
 

@@ -28,16 +28,20 @@ from opentelemetry.util import types
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from a2a_handoff.core.spans import Attributes, SpanKind, SpanRecord, server_attributes, server_name
+from a2a_handoff.core.spans import GRPC, Attributes, SpanKind, SpanRecord, server_attributes, server_name
 from a2a_handoff.core.tracing import keeps, parse_traceparent
 from a2a_handoff.telemetry.instruments import Measurement
 
 LEFT = "client_disconnect"
 
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
+_METHODS = frozenset({GRPC, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 #: What agents say every few seconds, and what carries it.
 _ROUTINE = frozenset({"/api/agents/{agent_id}/heartbeat", "/mcp"})
+#: The statuses of gRPC that are a fault of the server's (OpenTelemetry's conventions for gRPC).
+_SERVER_FAULTS = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+)
 _NO_CONTENT = 204
 _BAD_REQUEST = 400
 _SERVER_ERROR = 500
@@ -49,9 +53,11 @@ _IDS = RandomIdGenerator()
 class Served(msgspec.Struct, frozen=True, kw_only=True):
     """An answered request. Times are epoch seconds.
 
-    ``status`` is 0 if there was no answer. ``outcome`` is ``client_disconnect`` if the caller left.
-    ``committed``: it created a handoff, whose log has its span. ``traceparent`` is the caller's, given
-    only if the caller is trusted; ``ids`` are those of a span that exists already: trace, span, parent.
+    ``status`` is 0 if there was no answer. Over gRPC the method is ``core.spans.GRPC``, the route is service
+    and method, and ``grpc_status`` is the name of the status. ``outcome`` is ``client_disconnect`` if the
+    caller left. ``committed``: it created a handoff, whose log has its span. ``traceparent`` is the
+    caller's, given only if the caller is trusted; ``ids`` are those of a span that exists already: trace,
+    span, parent.
     """
 
     started_at: float
@@ -59,6 +65,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     route: str = ""
     status: int = 200
+    grpc_status: str = ""
     rpc_method: str = ""
     protocol_version: str = ""
     task_id: str = ""
@@ -74,6 +81,8 @@ def measure_served(served: Served) -> list[Measurement]:
     """What a request measures. A socket is no request: it lasts as long as its agent lives."""
     if served.socket:
         return []
+    if served.method == GRPC:
+        return _measure_rpc(served)
     labels: Attributes = {
         "http.request.method": _method(served.method),
         "http.response.status_code": served.status,
@@ -83,6 +92,17 @@ def measure_served(served: Served) -> list[Measurement]:
     if served.status >= _SERVER_ERROR:
         labels["error.type"] = str(served.status)
     out = [Measurement("http.server.request.duration", served.ended_at - served.started_at, labels)]
+    if served.outcome:
+        out.append(Measurement("handoff.client.disconnects", 1, {"http.route": served.route}))
+    return out
+
+
+def _measure_rpc(served: Served) -> list[Measurement]:
+    labels = server_attributes(method=GRPC, route=served.route)
+    labels["rpc.response.status_code"] = served.grpc_status
+    if served.grpc_status in _SERVER_FAULTS:
+        labels["error.type"] = served.grpc_status
+    out = [Measurement("rpc.server.call.duration", served.ended_at - served.started_at, labels)]
     if served.outcome:
         out.append(Measurement("handoff.client.disconnects", 1, {"http.route": served.route}))
     return out
@@ -119,13 +139,15 @@ def span_of_served(
         protocol_version=served.protocol_version,
         task_id=served.task_id,
     )
-    if served.status:
+    if method == GRPC:
+        attributes["rpc.response.status_code"] = served.grpc_status
+    elif served.status:
         attributes["http.response.status_code"] = served.status
     if served.outcome:
         attributes[_OUTCOME] = served.outcome
-    failed = served.status >= _SERVER_ERROR
+    failed = served.grpc_status in _SERVER_FAULTS or served.status >= _SERVER_ERROR
     if failed:
-        attributes["error.type"] = str(served.status)
+        attributes["error.type"] = served.grpc_status or str(served.status)
     return SpanRecord(
         name=server_name(method, served.route),
         kind=SpanKind.SERVER,

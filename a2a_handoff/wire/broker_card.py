@@ -19,6 +19,9 @@ from a2a_handoff import __version__
 from a2a_handoff.core.agents import Agent, Skill
 from a2a_handoff.core.context import EXTENSION_URI
 
+#: Before the id of an agent, the tenant by which gRPC 1.0 knows its face.
+FACE_TENANT = "agents/"
+
 _SKILLS_MAX = 500
 _MODES = ["text/plain", "application/json", "application/octet-stream"]
 
@@ -26,8 +29,8 @@ _MODES = ["text/plain", "application/json", "application/octet-stream"]
 _BINDINGS = (("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3"))
 
 
-def broker_card(url: str, agents: Iterable[Agent]) -> tuple[bytes, str]:
-    """The broker's own card at ``url``, and its ETag."""
+def broker_card(url: str, agents: Iterable[Agent], *, grpc: str = "") -> tuple[bytes, str]:
+    """The broker's own card at ``url``, and its ETag. ``grpc`` is where it is reached over gRPC."""
     skills: dict[str, dict[str, Any]] = {}
     for agent in agents:
         for skill in agent.skills:
@@ -46,16 +49,25 @@ def broker_card(url: str, agents: Iterable[Agent]) -> tuple[bytes, str]:
         "Hands tasks to the best agent by advertised capability, makes sure that it is ready, and "
         "returns what nobody takes."
     )
-    return _card(url, "a2a-handoff", description, __version__, [skills[name] for name in sorted(skills)])
+    listed = [skills[name] for name in sorted(skills)]
+    return _card(url, "a2a-handoff", description, __version__, listed, _grpc_interfaces(grpc))
 
 
-def face_card(url: str, agent: Agent) -> tuple[bytes, str]:
-    """The card of the address at which the broker stands for one agent, and its ETag."""
+def face_card(url: str, agent: Agent, *, grpc: str = "") -> tuple[bytes, str]:
+    """The card of the address at which the broker stands for one agent, and its ETag.
+
+    gRPC has one address for all, so there the tenant says whose face it is; 0.3 has no tenants.
+    """
     skills = [_skill(skill, agent) for skill in agent.skills]
     name = agent.name or agent.agent_id
     description = f"{name}, reached through the handoff broker."
     address = f"{url}/agents/{quote(agent.agent_id, safe='')}"
-    return _card(address, name, description, agent.version or __version__, skills)
+    interfaces = [
+        interface | {"tenant": FACE_TENANT + agent.agent_id}
+        for interface in _grpc_interfaces(grpc)
+        if interface["protocolVersion"] == "1.0"
+    ]
+    return _card(address, name, description, agent.version or __version__, skills, interfaces)
 
 
 def own_card(agent: Agent) -> tuple[bytes, str]:
@@ -77,8 +89,21 @@ def _skill(skill: Skill, agent: Agent) -> dict[str, Any]:
     return shown
 
 
+def _grpc_interfaces(address: str) -> list[dict[str, str]]:
+    if not address:
+        return []
+    return [
+        {"url": address, "protocolBinding": "GRPC", "protocolVersion": version} for version in ("1.0", "0.3")
+    ]
+
+
 def _card(
-    url: str, name: str, description: str, version: str, skills: list[dict[str, Any]]
+    url: str,
+    name: str,
+    description: str,
+    version: str,
+    skills: list[dict[str, Any]],
+    more: list[dict[str, str]],
 ) -> tuple[bytes, str]:
     address = url.rstrip("/") + "/"
     extension = {
@@ -94,7 +119,8 @@ def _card(
             "supportedInterfaces": [
                 {"url": _at(address, binding), "protocolBinding": binding, "protocolVersion": generation}
                 for binding, generation in _BINDINGS
-            ],
+            ]
+            + more,
             "capabilities": {
                 "streaming": True,
                 "pushNotifications": True,
@@ -109,6 +135,11 @@ def _card(
             "protocolVersion": "0.3.0",
             "additionalInterfaces": [
                 {"url": _at(address, binding), "transport": binding} for binding in ("JSONRPC", "HTTP+JSON")
+            ]
+            + [
+                {"url": interface["url"], "transport": "GRPC"}
+                for interface in more
+                if interface["protocolVersion"] == "0.3"
             ],
             "provider": {"organization": "a2a-handoff", "url": address},
             "authentication": {"schemes": []},

@@ -42,7 +42,7 @@ def street() -> Iterator[Street]:
 @pytest.fixture(scope="session")
 def house(tmp_path_factory: pytest.TempPathFactory, street: Street) -> Iterator[Broker]:
     """A broker with short waits and one agent, whose face is always there."""
-    with broker(tmp_path_factory.mktemp("house"), cancel_wait=0.5) as b:
+    with broker(tmp_path_factory.mktemp("house"), cancel_wait=0.5, grpc_port=0) as b:
         b.register(FACE, card=card(street.settle(Agent(completes))))
         # The first call of a tool loads the package mcp, for which the deadlines of tests are too short.
         Tools(broker=b, agent=FACE).do("list_agents")

@@ -16,6 +16,8 @@ SURFACES = (
     "jsonrpc-0.3",
     "http-1.0",
     "http-0.3",
+    "grpc-1.0",
+    "grpc-0.3",
     "jsonrpc-first",
     "http-first-bare",
     "http-first-envelope",
@@ -30,7 +32,7 @@ PULLS = ("rest", "websocket", "mcp")
 ONCE = ("",)
 
 _FIRST = ("jsonrpc-first", "http-first-bare", "http-first-envelope")
-_LATER = ("jsonrpc-1.0", "jsonrpc-0.3", "http-1.0", "http-0.3", "face")
+_LATER = ("jsonrpc-1.0", "jsonrpc-0.3", "http-1.0", "http-0.3", "grpc-1.0", "grpc-0.3", "face")
 
 _NATIVES: tuple[str, ...] = ("native", "websocket", "mcp")
 _NATIVE_CONTEXT: Mapping[str, str] = dict.fromkeys(_NATIVES, "what it is sent is the context")
@@ -53,7 +55,13 @@ _FEW_LISTED = {
 _NO_CLAIMS = {
     "mcp": "create_handoff takes no hops and no path: they are those of the handoff it names as parent"
 }
-_NO_LISTING: Mapping[str, str] = dict.fromkeys(_FIRST, "the first generation lists no tasks")
+_NO_LISTING: Mapping[str, str] = {
+    **dict.fromkeys(_FIRST, "the first generation lists no tasks"),
+    "grpc-0.3": "0.3 lists tasks over HTTP only",
+}
+_STRUCTS: Mapping[str, str] = dict.fromkeys(
+    ("grpc-1.0", "grpc-0.3"), "protobuf has no order of members and no digits beyond a double"
+)
 _ALWAYS_BLOCKS: Mapping[str, str] = dict.fromkeys(
     _FIRST, "tasks/send waits; who does not want to wait streams"
 )
@@ -123,7 +131,8 @@ REQUIREMENTS = (
         id="send.bytes",
         source="docs/reference/handoff-context.md, rules for all fields",
         behaviour="Facts arrive byte for byte, digits and order kept.",
-        gaps={"mcp": "arguments of tools are read as values; they arrive equal, and not byte for byte"},
+        gaps={"mcp": "arguments of tools are read as values; they arrive equal, and not byte for byte"}
+        | _STRUCTS,
     ),
     Requirement(
         id="send.trace",
@@ -409,7 +418,8 @@ REQUIREMENTS = (
         id="push.one",
         source="A2A 0.1; a2a-sdk 0.3 for configurations without an id",
         behaviour="Before 1.0 a task has one webhook without an id: set again it is replaced.",
-        gaps=_NATIVE_PUSH | dict.fromkeys(("jsonrpc-1.0", "http-1.0", "face"), "an id is made for each"),
+        gaps=_NATIVE_PUSH
+        | dict.fromkeys(("jsonrpc-1.0", "http-1.0", "grpc-1.0", "face"), "an id is made for each"),
     ),
     Requirement(
         id="push.delete",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.interaction.dialects import Dialect, Dialect01, Dialect03, Dialect03Http
 from tests.interaction.natives import Native, Socketed, Tooled
+from tests.interaction.rpcs import Grpc, Grpc03
 from tests.interaction.seen import Surface
 from tests.interaction.wires import Face, JsonRpc, PlainHttp, Rest
 from tests.support.running import Broker
@@ -19,6 +20,8 @@ def surfaces(broker: Broker) -> dict[str, Surface]:
         JsonRpc(broker, "jsonrpc-0.3", Dialect03()),
         Rest(broker, "http-1.0", Dialect()),
         Rest(broker, "http-0.3", Dialect03Http(), "/v1"),
+        Grpc(broker, "grpc-1.0", Dialect()),
+        Grpc03(broker, "grpc-0.3", Dialect03Http()),
         JsonRpc(broker, "jsonrpc-first", Dialect01()),
         PlainHttp(broker, "http-first-bare", Dialect01(), bare=True),
         PlainHttp(broker, "http-first-envelope", Dialect01(), bare=False),

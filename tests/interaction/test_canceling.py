@@ -100,7 +100,7 @@ def test_a_task_that_waits_for_the_caller_can_be_canceled(surface: Surface, staf
 @pytest.fixture(scope="module")
 def staffed(tmp_path_factory: pytest.TempPathFactory, street: Street) -> Iterator[Broker]:
     """A broker with a person who is asked what no agent takes."""
-    with broker(tmp_path_factory.mktemp("staffed")) as b:
+    with broker(tmp_path_factory.mktemp("staffed"), grpc_port=0) as b:
         b.register(FACE, card=card(street.settle(Agent(completes))))
         b.register("boss", role="supervisor")
         yield b
@@ -152,7 +152,7 @@ def test_a_task_that_has_ended_cannot_be_canceled(surface: Surface, staff: Staff
     with pytest.raises(Refused) as refused:
         surface.cancel(task.id)
     assert refused.value.reason == "TASK_NOT_CANCELABLE"
-    assert refused.value.code == {"jsonrpc": -32002, "http": 400, "native": 409}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32002, "http": 400, "grpc": 9, "native": 409}[surface.codes]
     assert surface.get(task.id).state == task.state
     assert agent.of("CancelTask") == []
 

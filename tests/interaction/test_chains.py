@@ -123,7 +123,7 @@ def test_at_its_deadline_a_task_ends_and_the_target_is_told(
 def staffed(tmp_path_factory: pytest.TempPathFactory, street: Street) -> Iterator[tuple[Broker, Agent]]:
     """A broker with a supervisor."""
     boss = Agent(completes)
-    with broker(tmp_path_factory.mktemp("staffed")) as b:
+    with broker(tmp_path_factory.mktemp("staffed"), grpc_port=0) as b:
         b.register(FACE, card=card(street.settle(Agent(completes))))
         b.register("boss", card=card(street.settle(boss), role="supervisor"))
         yield b, boss

@@ -123,7 +123,7 @@ def test_what_is_not_there_is_not_found(surface: Surface, staff: Staff, told: Ho
     ):
         with pytest.raises(Refused) as refused:
             ask()
-        assert refused.value.code == {"jsonrpc": -32001, "http": 404}[surface.codes]
+        assert refused.value.code == {"jsonrpc": -32001, "http": 404, "grpc": 5}[surface.codes]
 
 
 @proves("push.address")

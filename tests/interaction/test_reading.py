@@ -29,7 +29,7 @@ def test_a_task_that_does_not_exist_is_not_found_whatever_is_asked_of_it(surface
     with pytest.raises(Refused) as refused:
         asked[ask]("nobody-made-this")
     assert refused.value.reason == "TASK_NOT_FOUND"
-    assert refused.value.code == {"jsonrpc": -32001, "http": 404, "native": 404}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32001, "http": 404, "grpc": 5, "native": 404}[surface.codes]
 
 
 @proves("get.history")
@@ -37,7 +37,7 @@ def test_history_length_cuts_the_history_to_its_newest_messages(surface: Surface
     asker, _ = staff.hire(asks)
     task = surface.reply(surface.send("paint it", to=(asker,)), "the blue one")
     whole = ["paint it", "Which one?", "the blue one"]
-    first, older = "first" in surface.name, surface.name in ("jsonrpc-0.3", "http-0.3")
+    first, older = "first" in surface.name, surface.name in ("jsonrpc-0.3", "http-0.3", "grpc-0.3")
     assert surface.get(task.id).history == ([] if first else whole)
     assert surface.get(task.id, history=0).history == (whole if older else [])
     assert surface.get(task.id, history=1).history == whole[-1:]

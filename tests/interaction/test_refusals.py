@@ -44,7 +44,7 @@ def test_every_fault_of_a_context_is_named_at_its_place_and_nothing_is_stored(su
     assert set(refused.value.violations) == wanted
     assert all(refused.value.violations.values())
     assert refused.value.reason == "INVALID_CONTEXT"
-    assert refused.value.code == {"jsonrpc": -32602, "http": 400, "native": 422}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32602, "http": 400, "grpc": 3, "native": 422}[surface.codes]
     assert handoffs(surface.broker) == before
 
 
@@ -66,7 +66,7 @@ def test_a_version_that_is_not_spoken_is_refused(surface: Surface, staff: Staff,
     with pytest.raises(Refused) as refused:
         surface.send(to=(worker,), headers={"A2A-Version": version})
     assert refused.value.reason == "VERSION_NOT_SUPPORTED"
-    assert refused.value.code == {"jsonrpc": -32009, "http": 400}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32009, "http": 400, "grpc": 9}[surface.codes]
     assert agent.calls == []
 
 
@@ -79,7 +79,7 @@ def test_a_chain_that_has_used_its_hops_gets_no_further_one(surface: Surface, st
         with pytest.raises(Refused) as refused:
             surface.send(to=(worker,), context=claim)
         assert refused.value.reason == "MAX_HOPS_EXCEEDED"
-        assert refused.value.code == {"jsonrpc": -32050, "http": 409, "native": 409}[surface.codes]
+        assert refused.value.code == {"jsonrpc": -32050, "http": 409, "grpc": 9, "native": 409}[surface.codes]
     assert surface.send(to=(worker,), context={"hop_count": 4}).state == "completed"
     assert handoffs(surface.broker) == before + 1
     assert len(agent.calls) == 1
@@ -92,7 +92,7 @@ def test_an_agent_on_the_path_does_not_get_the_task_again(surface: Surface, staf
     with pytest.raises(Refused) as refused:
         surface.send(to=(worker,), context={"handoff_chain": [worker, "triage"], "hop_count": 1})
     assert refused.value.reason == "CYCLE_DETECTED"
-    assert refused.value.code == {"jsonrpc": -32051, "http": 409, "native": 409}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32051, "http": 409, "grpc": 9, "native": 409}[surface.codes]
     assert refused.value.facts["path"] == f"{worker},triage,{worker}"
     assert (handoffs(surface.broker), agent.calls) == (before, [])
 

@@ -22,7 +22,7 @@ Names = Callable[[str], str]
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Agent]]:
     """A broker that has one agent, for tasks that name none; it is the default of the routing rules."""
     agent = Agent(completes)
-    with running(agent) as url, broker(tmp_path_factory.mktemp("alone")) as b:
+    with running(agent) as url, broker(tmp_path_factory.mktemp("alone"), grpc_port=0) as b:
         b.register(FACE, card=card(url))
         b.register("default_agent", card=card(url + "/"))
         yield b, agent
@@ -179,7 +179,7 @@ def test_a_task_that_has_ended_takes_no_more_messages(surface: Surface, staff: S
     with pytest.raises(Refused) as refused:
         surface.reply(task, "and now this")
     assert refused.value.reason == "UNSUPPORTED_OPERATION"
-    assert refused.value.code == {"jsonrpc": -32004, "http": 400}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32004, "http": 400, "grpc": 9}[surface.codes]
     assert len(agent.calls) == 1
 
 
@@ -188,7 +188,7 @@ def test_a_message_to_an_unknown_task_is_refused(surface: Surface) -> None:
     with pytest.raises(Refused) as refused:
         surface.send("go on", task="nobody-made-this", context=False)
     assert refused.value.reason == "TASK_NOT_FOUND"
-    assert refused.value.code == {"jsonrpc": -32001, "http": 404}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32001, "http": 404, "grpc": 5}[surface.codes]
 
 
 # --- repeats -------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_the_same_id_with_other_content_is_a_conflict(surface: Surface, staff: S
     with pytest.raises(Refused) as refused:
         surface.send("pay 99", **same)
     assert refused.value.reason == "IDEMPOTENCY_CONFLICT"
-    assert refused.value.code == {"jsonrpc": -32602, "http": 409, "native": 409}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32602, "http": 409, "grpc": 6, "native": 409}[surface.codes]
     assert refused.value.facts["task_id"] == first.id
     assert len(agent.calls) == 1
 

@@ -161,4 +161,4 @@ def test_a_task_that_has_ended_cannot_be_followed(surface: Surface, staff: Staff
     with pytest.raises(Refused) as refused:
         list(surface.subscribe(task.id))
     assert refused.value.reason == "UNSUPPORTED_OPERATION"
-    assert refused.value.code == {"jsonrpc": -32004, "http": 400}[surface.codes]
+    assert refused.value.code == {"jsonrpc": -32004, "http": 400, "grpc": 9}[surface.codes]

@@ -11,6 +11,7 @@ from a2a_handoff.config import Settings
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import Outcome
+from a2a_handoff.core.spans import GRPC
 from a2a_handoff.ports import Notified
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.telemetry.instruments import FORMULAS, INSTRUMENTS, LOSSES
@@ -59,6 +60,12 @@ def busy(telemetry: Telemetry) -> dict[str, set[str]]:
             started_at=T0, ended_at=T0 + 1, method="GET", route="/x", status=500, outcome="client_disconnect"
         )
     )
+    telemetry.request_span(
+        Served(
+            started_at=T0, ended_at=T0 + 1, method=GRPC, route="a.S/M", status=0, grpc_status="INTERNAL",
+            outcome="client_disconnect",
+        )
+    )  # fmt: skip
     families = text_string_to_metric_families(telemetry.render_metrics()[0].decode())
     return {s.name: set(s.labels) for f in families for s in f.samples}
 

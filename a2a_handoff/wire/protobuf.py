@@ -1,0 +1,178 @@
+"""A2A JSON to and from the protobuf messages that travel over gRPC.
+
+Duty: the methods of both gRPC services; params out of a request, the request of a call, answers both ways.
+Rules: what stands between is ProtoJSON, which is the JSON of HTTP+JSON in each generation, so all that is
+known of that holds here. protobuf knows numbers as doubles only: whole ones are written as integers, as
+far as a double counts exactly. Struct has no order, so members come sorted and the same content is the same
+bytes. What protobuf cannot carry is refused, never changed.
+Sources: A2A 1.0 section 10 and ``a2a.proto``; ``a2a.proto`` of 0.3; the ProtoJSON specification.
+Not here: calls, metadata and statuses (``transports.grpc``, ``client.grpc``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import msgspec
+from a2a.compat.v0_3 import a2a_v0_3_pb2
+from a2a.types import a2a_pb2
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from msgspec import Raw
+
+from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.wire.methods import Operation
+from a2a_handoff.wire.requests import fill
+
+#: A double counts every whole number up to here.
+_EXACT: Final = 2.0**53
+
+#: What 0.3 calls differently; the other names are those of 1.0.
+_NAMES_03: Final[Mapping[str, Operation]] = MappingProxyType(
+    {
+        "TaskSubscription": Operation.SUBSCRIBE,
+        "ListTaskPushNotificationConfig": Operation.LIST_PUSH,
+        "GetAgentCard": Operation.EXTENDED_CARD,
+    }
+)
+#: Requests of 0.3 name what they are about by its path.
+_TASK_NAME: Final = re.compile(
+    r"tasks/(?P<id>.+?)(?:/pushNotificationConfigs(?:/(?P<config>.*))?)?", re.DOTALL
+)
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class Unwritable(Exception):
+    """What protobuf cannot carry: nested too deep, two contents in one part, a number over a double."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One method. ``path`` is that of its HTTP/2 request."""
+
+    path: str
+    generation: Generation
+    operation: Operation
+    request: type[Message]
+    answer: type[Message]
+
+
+def _rpcs(file: FileDescriptor, generation: Generation) -> list[Rpc]:
+    service: Any = file.services_by_name["A2AService"]
+    methods = cast("list[MethodDescriptor]", list(service.methods))
+    return [
+        Rpc(
+            path=f"/{service.full_name}/{method.name}",
+            generation=generation,
+            operation=_NAMES_03.get(method.name) or Operation(method.name),
+            request=GetMessageClass(method.input_type),
+            answer=GetMessageClass(method.output_type),
+        )
+        for method in methods
+    ]
+
+
+#: Every method of both services by its path.
+RPCS: Final[Mapping[str, Rpc]] = MappingProxyType(
+    {
+        rpc.path: rpc
+        for rpc in (
+            *_rpcs(a2a_pb2.DESCRIPTOR, Generation.V1_0),
+            *_rpcs(a2a_v0_3_pb2.DESCRIPTOR, Generation.V0_3),
+        )
+    }
+)
+_BY_OPERATION: Final = {(rpc.generation, rpc.operation): rpc for rpc in RPCS.values()}
+
+
+def rpc_of(generation: Generation, operation: Operation) -> Rpc:
+    """The method of an operation."""
+    return _BY_OPERATION[generation, operation]
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def params_of(rpc: Rpc, body: bytes) -> Raw:
+    """The params of a request, as those of HTTP+JSON, with what stands in its path there.
+
+    Raises ``HandoffError`` (``invalid_params``) if the bytes are not the message of the method.
+    """
+    try:
+        params = Raw(json_of(rpc.request, body))
+    except Unwritable as fault:
+        raise HandoffError(Code.INVALID_PARAMS, str(fault)) from None
+    return _unnamed(rpc, params) if rpc.generation is Generation.V0_3 else params
+
+
+def _unnamed(rpc: Rpc, params: Raw) -> Raw:
+    """With the ids out of the name or parent of a request of 0.3."""
+    fields = msgspec.json.decode(params, type=dict[str, Raw])
+    for holder in ("name", "parent"):
+        if holder not in rpc.request.DESCRIPTOR.fields_by_name:
+            continue
+        name = msgspec.json.decode(fields.get(holder, b'""'), type=str)
+        match = _TASK_NAME.fullmatch(name)
+        if match is None:
+            shape = "must begin with tasks/ and the id of a task"
+            raise HandoffError(
+                Code.INVALID_PARAMS,
+                f"Invalid parameters: {holder} {shape}.",
+                violations=(Violation(holder, shape),),
+            )
+        members = {"id": match["id"], "taskId": match["id"]}
+        if match["config"]:
+            members["pushNotificationConfigId"] = match["config"]
+        return fill(params, **members)
+    return params
+
+
+# --- both ways -----------------------------------------------------------------------------------
+
+
+def json_of(kind: type[Message], body: bytes) -> bytes:
+    """The JSON of a message. Raises ``Unwritable`` if it is none of that kind, or has no JSON."""
+    message = kind()
+    try:
+        message.ParseFromString(body)
+    except DecodeError:
+        raise Unwritable(f"The bytes are not a {kind.DESCRIPTOR.full_name}, or nested too deep.") from None
+    try:
+        return _sorted(_whole(MessageToDict(message)))
+    except ValueError:
+        raise Unwritable("A number is not finite, or a time out of range, which JSON cannot say.") from None
+
+
+def protobuf_of(kind: type[Message], body: bytes) -> bytes:
+    """JSON as a message; members that the message does not have are left out. Raises ``Unwritable``."""
+    message = kind()
+    try:
+        ParseDict(msgspec.json.decode(body), message, ignore_unknown_fields=True)
+        written = message.SerializeToString()
+        # Readers stop at 100 messages inside each other, writers do not.
+        kind().ParseFromString(written)
+    except (ParseError, DecodeError, EncodeError, ValueError, TypeError, OverflowError, RecursionError):
+        raise Unwritable(
+            "There is something that protobuf cannot carry: more than about 30 objects inside each other, "
+            "a part with two contents, or a number that is no double."
+        ) from None
+    return written
+
+
+def _whole(value: Any) -> Any:
+    """With whole numbers as integers: a Struct has doubles only, and 1 is written as 1 by people."""
+    if isinstance(value, dict):
+        return {name: _whole(inner) for name, inner in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_whole(inner) for inner in cast("list[Any]", value)]
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    return value

@@ -274,13 +274,13 @@ class HandoffBroker:
         after: int = 0,
         limit: int = 1000,
         timeout_s: float = 0,
-    ) -> tuple[list[Recorded], bool]:
-        """The log of one handoff, from a cursor on; true if it goes on after this page.
+    ) -> tuple[Handoff, list[Recorded], bool]:
+        """A handoff and its log, from a cursor on; true if it goes on after this page.
 
         If there is nothing yet it is waited for, at most ``timeout_s`` seconds. Its end is the last event.
         """
         handoff = await self.get(principal, handoff_id)
-        return await self.journal.read(handoff, after=after, limit=limit, timeout_s=timeout_s)
+        return handoff, *await self.journal.read(handoff, after=after, limit=limit, timeout_s=timeout_s)
 
     async def tail_from(self, after: int | None) -> tuple[int, bool]:
         """Where a tail of the log begins that was read up to ``after``: there, or at its end.
@@ -292,14 +292,12 @@ class HandoffBroker:
 
     async def tail(
         self, principal: Principal, after: int, *, quiet_s: float
-    ) -> AsyncGenerator[Recorded | None]:
+    ) -> AsyncGenerator[tuple[Recorded, Handoff] | None]:
         """The events after a position that the caller may see, then those to come (see ``Journal.tail``)."""
         async with aclosing(self.journal.tail(after, quiet_s=quiet_s)) as log:
             async for item in log:
-                if item is None:
-                    yield None
-                elif self._may_see(principal, item[1]):
-                    yield item[0]
+                if item is None or self._may_see(principal, item[1]):
+                    yield item
 
     async def package_of(self, handoff: Handoff) -> bytes:
         """The context package as the agent gets it that was offered the handoff, or holds it.

@@ -126,8 +126,9 @@ class LiveSurface:
             limit=number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1),
             timeout_s=seconds(query.get("timeout", "0"), "timeout", WATCH_MAX_S),
         )
-        recorded, more = await _unless_gone(request, found)
-        events = [views.event_out(item) for item in recorded]
+        handoff, recorded, more = await _unless_gone(request, found)
+        url = self._calls.trace_url(handoff)
+        events = [views.event_out(item, handoff, trace_url=url) for item in recorded]
         return Done(body=native.EventPage(events=events, next_cursor=recorded[-1].seq if more else None))
 
     async def events(self, request: Request, principal: Principal) -> Response:
@@ -141,12 +142,13 @@ class LiveSurface:
         yield b'event: resync\nid: %d\ndata: {"position":%d}\n\n' % (start, start) if resync else None
         tail = self._broker.tail(principal, start, quiet_s=self._settings.keepalive)
         async with aclosing(tail) as log:
-            async for recorded in log:
-                if recorded is None:
+            async for item in log:
+                if item is None:
                     yield None
                     continue
-                event = native.encode(views.event_out(recorded))
-                yield b"id: %d\n%b" % (recorded.position, sse(event))
+                recorded, handoff = item
+                event = views.event_out(recorded, handoff, trace_url=self._calls.trace_url(handoff))
+                yield b"id: %d\n%b" % (recorded.position, sse(native.encode(event)))
 
     # --- the agents ------------------------------------------------------------------------------
 

@@ -77,6 +77,16 @@ def test_events_come_as_cloud_events_while_they_happen(b: Broker) -> None:
     assert (first["specversion"], first["subject"], first["id"]) == ("1.0", made, f"{made}/1")
 
 
+def test_an_event_leads_to_the_trace_of_its_chain(tmp_path: Path) -> None:
+    with broker(tmp_path, jaeger_url="http://jaeger.example:16686") as b:
+        b.register(agent_id="cursor", platform="cursor", instance_id="w-1")
+        made = hand_off(b, target_agent="cursor", source_agent="shop")
+        (first, *_) = b.http.get(f"/api/handoffs/{made['handoff_id']}/events").json()["events"]
+    assert first["correlationid"] == made["correlation_id"]
+    assert first["traceid"] == made["trace_id"]
+    assert first["traceurl"] == made["trace_url"] == f"http://jaeger.example:16686/trace/{made['trace_id']}"
+
+
 def test_a_tail_begins_now_unless_it_names_an_event(b: Broker) -> None:
     b.register("cursor")
     old = hand_off(b, target_agent="cursor")["handoff_id"]
@@ -183,10 +193,10 @@ def test_a_tail_shows_what_its_reader_takes_part_in(b: Broker) -> None:
     async def read(name: str, *scopes: str, tenant: str = "default") -> list[str]:
         who = Principal(name=name, tenant=tenant, scopes=frozenset(scopes), authenticated=True)
         seen: list[str] = []
-        async for recorded in b.app.broker.tail(who, 0, quiet_s=0.05):
-            if recorded is None:
+        async for item in b.app.broker.tail(who, 0, quiet_s=0.05):
+            if item is None:
                 break
-            seen.append(recorded.handoff_id)
+            seen.append(item[0].handoff_id)
         return seen
 
     assert b.loop.run(read("cursor")) == [mine, mine]

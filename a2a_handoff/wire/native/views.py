@@ -247,8 +247,8 @@ def resolution_out(resolution: Resolution, *, warnings: Iterable[str] = ()) -> o
     )
 
 
-def event_out(recorded: Recorded, *, source: str = "/api/handoffs") -> out.EventOut:
-    """An event of the log as a CloudEvent."""
+def event_out(recorded: Recorded, handoff: Handoff, *, trace_url: str = "") -> out.EventOut:
+    """An event of the log as a CloudEvent. ``handoff`` is the one that it happened to."""
     event = recorded.event
     data = _plain(event)
     del data["at"]
@@ -256,12 +256,15 @@ def event_out(recorded: Recorded, *, source: str = "/api/handoffs") -> out.Event
         data["package"]["options"].pop("transcript", None)
     return out.EventOut(
         id=f"{recorded.handoff_id}/{recorded.seq}",
-        source=source,
+        source="/api/handoffs",
         type=f"a2a-handoff.{event_name(event)}",
         subject=recorded.handoff_id,
         time=_when(event.at) or "",
         seq=recorded.seq,
         position=recorded.position,
+        correlationid=handoff.correlation_id,
+        traceid=handoff.trace.trace_id,
+        traceurl=trace_url,
         data=raw(data),
     )
 

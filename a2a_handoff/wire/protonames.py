@@ -48,6 +48,11 @@ def json_names(members: dict[str, Raw]) -> dict[str, Raw]:
     return named | {name: value for name, value in members.items() if name not in _JSON_NAMES}
 
 
+def json_name(name: str) -> str:
+    """The name of the JSON for one of either kind."""
+    return _JSON_NAMES.get(name, name)
+
+
 def message_names(body: bytes) -> bytes:
     """A message and its parts under the names of the JSON; as it came if it has these already."""
     members = members_of(body) or {}

@@ -30,7 +30,7 @@ from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import ID_CHARS_MAX, Members
 from a2a_handoff.wire.messages import read_message
 from a2a_handoff.wire.methods import METHODS, SHARED_METHODS, Operation, negotiate, resolve
-from a2a_handoff.wire.protonames import json_names
+from a2a_handoff.wire.protonames import json_name, json_names
 from a2a_handoff.wire.shapes import STATES, fields_of, pack, push_in
 
 __all__ = [
@@ -266,7 +266,8 @@ def from_query(items: Iterable[tuple[str, str]]) -> Raw:
     What should be a number or a flag and is not stays a string, and is found to be wrong later.
     """
     members: dict[str, object] = {}
-    for name, value in items:
+    for written, value in items:
+        name = json_name(written)
         if name in _QUERY_COUNTS and re.fullmatch(r"-?[0-9]{1,18}", value):
             members[name] = int(value)
         elif name in _QUERY_FLAGS and value in ("true", "false"):

@@ -616,6 +616,8 @@ def test_query_parameters_are_params() -> None:
     assert read_params(Operation.LIST, V1_0, from_query(query)) == ListParams(
         page_size=10, include_artifacts=True, context_id="5", history_length=0
     )
+    named = [("page_size", "10"), ("include_artifacts", "true"), ("context_id", "5"), ("history_length", "0")]
+    assert from_query(named) == from_query(query)
     for name, value in (
         ("historyLength", "null"),
         ("pageSize", "ten"),

@@ -19,9 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from a2a_handoff.stores import open_store
+from tests.support.required import missing
 from tests.support.running import free_port
 from tests.support.wire import eventually
 
@@ -220,8 +219,5 @@ def postgres_server() -> Postgres:
     """The server of this process. Without PostgreSQL the test is skipped, or fails where it must be there."""
     server = _shared()
     if server is None:
-        words = "PostgreSQL is not on this machine: apt-get install postgresql"
-        if os.environ.get("TEST_SERVICES") == "required":
-            pytest.fail(words)
-        pytest.skip(words)
+        missing("PostgreSQL is not on this machine: apt-get install postgresql")
     return server

@@ -5,7 +5,6 @@ Where the program is missing the tests are skipped, unless ``A2A_HANDOFF_TEST_SE
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import yaml
 
+from tests.support.required import missing
 from tests.support.running import free_port
 from tests.support.wire import eventually
 
@@ -53,9 +52,7 @@ def prometheus(folder: Path, target: str) -> Generator[Prometheus]:
     """Start it; ``target`` is host and port of the broker."""
     program = shutil.which("prometheus")
     if program is None:
-        if os.environ.get("A2A_HANDOFF_TEST_SERVICES") == "required":
-            raise AssertionError("Prometheus is not installed")
-        pytest.skip("Prometheus is not installed (Debian's package prometheus has it)")
+        missing("Prometheus is not installed (Debian's package prometheus has it)")
     rules = (OTEL / "rules.yml").read_text()
     for long, short in _SHORTER:
         rules, count = re.subn(long, short, rules)

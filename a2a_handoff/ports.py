@@ -624,6 +624,13 @@ class CardFetcher(Protocol):
         """
         ...
 
+    async def fetch_changed(self, url: str, etag: str) -> FetchedCard | None:
+        """Read a card again where it was found. ``None``: it is still the one of ``etag``.
+
+        Raises ``HandoffError`` (``card_unavailable``).
+        """
+        ...
+
 
 class CardVerifier(Protocol):
     """Judges the signatures of cards, by the keys that the operator trusts."""

@@ -3,8 +3,9 @@
 Duty: register, refresh and remove agents; read the folder of example cards; keep their vitals; answer
 the questions of routing from memory.
 Rules: every agent of every tenant is in memory, the store is asked at start and on a change. A card is
-read and judged at registration and nowhere else. Nothing here blocks traffic: a refresh that fails
-leaves the card as it was. Agents of the card folder are not stored; the folder is read at each start.
+read and judged at registration and nowhere else. Nothing here blocks traffic: a refresh that fails, or finds
+a card that is not taken, leaves the card as it was. A card whose signature was verified is not replaced by
+one whose signature is not. Agents of the card folder are not stored; the folder is read at each start.
 Not here: matching itself (``core.matching``), what a card means (``wire.cards``), fetching (``client``).
 """
 
@@ -14,7 +15,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,18 +28,29 @@ from a2a_handoff.core.agents import (
     Breaker,
     Readiness,
     Registration,
+    Signature,
     Status,
+    Trust,
     fold,
 )
-from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import Candidate, Outcome, Resolution
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE, PASSED_OVER_MAX, absence, resolve, supervisors
 from a2a_handoff.core.question import Question
 from a2a_handoff.core.roster import Facet, Roster
 from a2a_handoff.core.rules import RoutingRules, shipped
+from a2a_handoff.core.text import clip
 from a2a_handoff.core.vitals import Vitals
-from a2a_handoff.ports import CardFetcher, Clock, Notifier, Principal, Store, StoreUnavailable
+from a2a_handoff.ports import (
+    CardFetcher,
+    CardVerifier,
+    Clock,
+    Notifier,
+    Principal,
+    Store,
+    StoreUnavailable,
+)
 from a2a_handoff.wire.cards import DEFAULT_LEASE_S, agent_of, canonical_url, check
 
 #: Published when an agent comes (or comes back) that may take what waits for somebody.
@@ -51,6 +63,17 @@ AGENTS_MAX = 20_000
 
 _LOG = logging.getLogger("a2a_handoff.registry")
 _REFRESH_EVERY_S = 300.0
+#: Seconds that pass at least between two looks at one card because of calls that failed.
+_LOOK_AGAIN_S = 30.0
+#: Cards that are read at the same time.
+_READ_AT_ONCE = 8
+#: How calls end if an agent is not any more what its card says.
+_SMELLS_OF_CHANGE = frozenset({Outcome.INVALID_RESPONSE, Outcome.TARGET_AUTH, Outcome.TARGET_UNAVAILABLE})
+_NOTICE_CHARS_MAX = 500
+_UNCHECKED = Signature()
+
+
+_NOT_VERIFIED = "has a card without a verified signature, which this broker requires: register it again"
 
 
 def speaks_for_itself(principal: Principal, agent_id: str) -> bool:
@@ -63,6 +86,7 @@ class Registry:
 
     ``presence_s``: how long a pull agent is present after a call. ``breaker``: how agents that do not
     answer are kept from work. ``refresh_s``: how often cards that have an address are read again.
+    ``verifier`` judges signatures; without one nobody looks at them.
     """
 
     def __init__(
@@ -77,6 +101,7 @@ class Registry:
         lease_s: float = DEFAULT_LEASE_S,
         refresh_s: float = _REFRESH_EVERY_S,
         breaker: Breaker | None = None,
+        verifier: CardVerifier | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -87,6 +112,9 @@ class Registry:
         self._lease_s = lease_s
         self._refresh_s = refresh_s
         self._breaker = breaker
+        self._verifier = verifier
+        self._suspects: dict[tuple[str, str], float] = {}
+        self._suspicion = asyncio.Event()
         self._roster = Roster(self._view)
         self._vitals: dict[tuple[str, str], Vitals] = {}
         self._changing = asyncio.Lock()
@@ -101,13 +129,21 @@ class Registry:
         A file that is no good card is left out, and the log says why. Raises ``StoreUnavailable``.
         """
         for agent in await self._store.list_agents():
-            self._roster.put(agent)
+            self._roster.put(self._judged_again(agent))
         if folder is not None:
             for name, body in await asyncio.to_thread(_files_of, folder):
                 self._load_file(name, body, tenant)
         for (owner, agent_id), count in (await self._store.in_flight()).items():
             self._vitals_of(owner, agent_id).held(count)
         self._chores = [chores.begin(self._keep_fresh, "card-refresh")]
+
+    def _judged_again(self, agent: Agent) -> Agent:
+        """A stored agent under the rules of now: they may demand a signature that it was taken without."""
+        required = self._verifier is not None and self._verifier.required
+        unsigned = bool(agent.card) and agent.signature.trust is not Trust.VERIFIED
+        if required and unsigned:
+            return replace(agent, card_problem=_NOT_VERIFIED)
+        return replace(agent, card_problem="") if agent.card_problem == _NOT_VERIFIED else agent
 
     def _load_file(self, name: str, body: bytes, tenant: str) -> None:
         said = Registration(agent_id=name, card=body)
@@ -129,18 +165,28 @@ class Registry:
     async def register(self, principal: Principal, said: Registration) -> tuple[AgentView, bool]:
         """Register an agent, or replace its registration; its vitals stay. True if it is new.
 
-        The card is fetched if only its address is given. Without an id the address of the agent, then
-        the name of the card, says which agent it is. Raises ``HandoffError``: ``invalid_agent``,
-        ``card_unavailable``, ``payload_too_large``, ``forbidden``, ``rate_limited``, ``unavailable``.
+        The card is fetched if only its address is given, and its signatures are judged. Without an id the
+        address of the agent, then the name of the card, says which agent it is. Raises ``HandoffError``:
+        ``invalid_agent``, ``card_unavailable``, ``payload_too_large``, ``forbidden``, ``rate_limited``,
+        ``unavailable``.
         """
         tenant = principal.tenant
-        found_at = said.card_url
+        found_at, etag = said.card_url, ""
         fetched = bool(said.card_url and not said.card)
         if fetched:
             card = await self._fetcher.fetch(said.card_url)
-            said, found_at = replace(said, card=card.body), card.url
+            said, found_at, etag = replace(said, card=card.body), card.url, card.etag
+        signature = await self._verify(said.card)
         now = self._clock.now()
-        agent, warnings = agent_of(said, tenant=tenant, now=now, lease_s=self._lease_s, found_at=found_at)
+        agent, warnings = agent_of(
+            said,
+            tenant=tenant,
+            now=now,
+            lease_s=self._lease_s,
+            found_at=found_at,
+            etag=etag,
+            signature=signature,
+        )
         for warning in warnings:
             _LOG.info("card of %s: %s", agent.agent_id, warning)
         async with self._changing:
@@ -245,45 +291,107 @@ class Registry:
 
     # --- cards -----------------------------------------------------------------------------------
 
+    async def _verify(self, card: bytes) -> Signature:
+        if self._verifier is None or not card:
+            return _UNCHECKED
+        return await self._verifier.verify(card)
+
     async def _keep_fresh(self) -> None:
+        """Read all cards again from time to time, and at once those of agents that seem to have changed."""
+        clock = asyncio.get_running_loop().time
+        due = clock() + self._refresh_s
         while True:
-            await asyncio.sleep(self._refresh_s)
-            await self.refresh_cards()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._suspicion.wait(), max(0.0, due - clock()))
+            if clock() >= due:
+                due = clock() + self._refresh_s
+                await self.refresh_cards()
+            if self._suspicion.is_set():
+                await self.refresh_suspects()
+
+    def _suspect(self, agent: Agent) -> None:
+        """A call to an agent failed as it would if its card were out of date."""
+        now = self._clock.monotonic()
+        key = (agent.tenant, agent.agent_id)
+        if agent.card_url and now >= self._suspects.get(key, 0.0):
+            self._suspects[key] = float("inf")
+            self._suspicion.set()
+
+    async def refresh_suspects(self) -> int:
+        """Read the cards again of agents that seem to have changed. How many had."""
+        self._suspicion.clear()
+        keys = [key for key, until in self._suspects.items() if until == float("inf")]
+        self._suspects |= dict.fromkeys(keys, self._clock.monotonic() + _LOOK_AGAIN_S)
+        found = [entry.agent for key in keys if (entry := self._roster.find(*key)) is not None]
+        return await self._refresh_each(found)
 
     async def refresh_cards(self) -> int:
         """Read every card again that has an address. How many had changed.
 
         What a registration said over the old card stays said over the new one.
         """
-        changed = 0
-        for agent in [entry.agent for entry in self._roster if entry.agent.card_url]:
-            try:
-                changed += await self._refresh(agent)
-            except (HandoffError, StoreUnavailable) as error:
-                _LOG.info("card of %s is kept as it was: %s", agent.agent_id, error)
-        return changed
+        self._suspects.clear()
+        return await self._refresh_each([entry.agent for entry in self._roster if entry.agent.card_url])
+
+    async def _refresh_each(self, agents: Iterable[Agent]) -> int:
+        """A few at a time: those that do not answer must not hold up the others."""
+        places = asyncio.Semaphore(_READ_AT_ONCE)
+
+        async def refreshed(agent: Agent) -> bool:
+            async with places:
+                try:
+                    return await self._refresh(agent)
+                except (HandoffError, StoreUnavailable) as error:
+                    _LOG.info("card of %s is kept as it was: %s", agent.agent_id, error)
+                    return False
+
+        return sum(await asyncio.gather(*map(refreshed, agents)))
 
     async def _refresh(self, agent: Agent) -> bool:
-        card = await self._fetcher.fetch(agent.card_url)
+        card = await self._fetcher.fetch_changed(agent.card_url, agent.card_etag)
         self._vitals_of(agent.tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
-        if card.body == agent.card:
+        body = agent.card if card is None else card.body
+        found_at, etag = (agent.card_url, agent.card_etag) if card is None else (card.url, card.etag)
+        try:
+            signature = await self._verify(body)
+            if agent.signature.trust is Trust.VERIFIED and signature.trust is not Trust.VERIFIED:
+                text = f"its signature is {signature.trust.value}, and that of the card before was verified"
+                raise HandoffError(Code.INVALID_AGENT, violations=(Violation("card.signatures", text),))
+            old, new = (
+                agent_of(
+                    Registration(agent_id=agent.agent_id, card=read),
+                    tenant=agent.tenant,
+                    now=agent.registered_at,
+                    lease_s=self._lease_s,
+                    found_at=found_at,
+                    etag=etag,
+                    signature=judged,
+                )[0]
+                for read, judged in ((agent.card, agent.signature), (body, signature))
+            )
+        except HandoffError as error:
+            notice = _notice(error)
+            if notice != agent.card_notice:
+                _LOG.warning("card of %s: %s", agent.agent_id, notice)
+                await self._replace(agent, replace(agent, card_notice=notice))
             return False
-        old, new = (
-            agent_of(
-                Registration(agent_id=agent.agent_id, card=body),
-                tenant=agent.tenant,
-                now=agent.registered_at,
-                lease_s=self._lease_s,
-                found_at=card.url,
-            )[0]
-            for body in (agent.card, card.body)
-        )
+        renewed = replace(_rebased(agent, old, new), card_notice="")
+        if renewed == agent or not await self._replace(agent, renewed):
+            return False
+        if body == agent.card and renewed.signature == agent.signature:
+            return False
+        _LOG.info("card of %s has changed: %s", agent.agent_id, _what_changed(agent, renewed))
+        self._arrived()
+        return True
+
+    async def _replace(self, agent: Agent, by: Agent) -> bool:
+        """Put another record in the place of one. False if it was registered anew meanwhile."""
         async with self._changing:
             entry = self._roster.find(agent.tenant, agent.agent_id)
             if entry is None or entry.agent is not agent:
-                return False  # it was registered anew meanwhile
-            await self._put(_rebased(agent, old, new))
-        self._arrived()
+                return False
+            await self._put(by)
+        self._notifier.publish(AGENTS_TOPIC)
         return True
 
     # --- who there is ----------------------------------------------------------------------------
@@ -402,8 +510,11 @@ class Registry:
     def note_ended(self, tenant: str, agent_id: str, outcome: Outcome | None) -> None:
         """An agent is through with a handoff; ``None``: well."""
         self._vitals_of(tenant, agent_id).ended(self._clock.monotonic(), outcome)
-        if self._roster.find(tenant, agent_id) is None:
+        entry = self._roster.find(tenant, agent_id)
+        if entry is None:
             self._forget(tenant, agent_id)
+        elif outcome in _SMELLS_OF_CHANGE:
+            self._suspect(entry.agent)
 
     def _forget(self, tenant: str, agent_id: str) -> None:
         """An agent that is gone needs no vitals, once nothing is out with it."""
@@ -480,7 +591,35 @@ def _rebased(agent: Agent, old: Agent, new: Agent) -> Agent:
         required_extensions=new.required_extensions,
         card=new.card,
         card_url=new.card_url,
+        card_etag=new.card_etag,
         card_problem=new.card_problem,
+        signature=new.signature,
+    )
+
+
+def _notice(error: HandoffError) -> str:
+    """Why a newer card was not taken."""
+    faults = "; ".join(f"{v.field} {v.description}" for v in error.violations) or error.message
+    return clip(
+        f"its card has changed and is not taken, the one before stays in force: {faults}", _NOTICE_CHARS_MAX
+    )
+
+
+def _what_changed(old: Agent, new: Agent) -> str:
+    """The facts of a card that are others now, for people."""
+    names = (
+        "name",
+        "version",
+        "skills",
+        "interfaces",
+        "capabilities",
+        "input_modes",
+        "output_modes",
+        "signature",
+    )
+    return (
+        ", ".join(name for name in names if getattr(old, name) != getattr(new, name))
+        or "nothing that counts here"
     )
 
 

@@ -119,9 +119,20 @@ def agent(shown: AgentOut, out: Console) -> None:
         ("time to ack", ack),
         ("card from", shown.card_url),
         ("card problem", shown.card_problem),
+        ("card notice", shown.card_notice),
+        ("signature", _signature(shown)),
         *(("address", f"{i.url} ({i.binding} {i.protocol_version})") for i in shown.interfaces),
         *(("skill", f"{s.id}: {s.name} [{', '.join(s.tags)}]") for s in shown.skills),
     )
+
+
+def _signature(shown: AgentOut) -> str:
+    """``verified (key k1 of card_keys)``; nothing if nobody looked."""
+    found = shown.card_signature
+    if found.status == "unchecked":
+        return ""
+    more = f"key {found.key_id} of {found.key_from}" if found.key_id else found.detail
+    return f"{found.status} ({more})" if more else found.status
 
 
 def _abilities(shown: AgentOut) -> str:

@@ -53,11 +53,22 @@ class WellKnownCardFetcher:
 
         Raises ``HandoffError`` (``card_unavailable``) with one generic text for every cause.
         """
+        return await self._search(url, "")
+
+    async def fetch_changed(self, url: str, etag: str) -> FetchedCard | None:
+        """Read a card again where it was found. ``None``: it is still the one of ``etag``.
+
+        Raises ``HandoffError`` (``card_unavailable``).
+        """
+        card = await self._search(url, etag)
+        return card if card.body else None
+
+    async def _search(self, url: str, etag: str) -> FetchedCard:
         http = Http(self._policy, connect_s=self._connect_s, extra_ca_pem=self._extra_ca_pem)
         try:
             async with asyncio.timeout(self._timeout_s):
                 for place in places(url):
-                    card = await self._read(http, place)
+                    card = await self._read(http, place, etag if place == url else "")
                     if card is not None:
                         return card
         except (TimeoutError, ValueError):
@@ -66,11 +77,15 @@ class WellKnownCardFetcher:
             await http.close()
         raise HandoffError(Code.CARD_UNAVAILABLE)
 
-    async def _read(self, http: Http, url: str) -> FetchedCard | None:
-        call = Call(method="GET", url=url, headers=(("Accept", "application/json"),), repeatable=True)
+    async def _read(self, http: Http, url: str, etag: str = "") -> FetchedCard | None:
+        """The card at one place; without a body if it is that of ``etag``; ``None`` if there is none."""
+        named = (("If-None-Match", etag),) if etag else ()
+        call = Call(method="GET", url=url, headers=(("Accept", "application/json"), *named), repeatable=True)
         try:
             whole_s = 2 * self._timeout_s + 1.0
             async with http.exchange(call, wait_s=self._timeout_s, whole_s=whole_s) as answer:
+                if answer.status == 304 and etag:
+                    return FetchedCard(body=b"", url=url, etag=etag)
                 if answer.status != 200:
                     return None
                 body = await answer.read(limit=self._max_bytes, wait_s=self._timeout_s)

@@ -120,7 +120,8 @@ class Agent:
     ``capabilities`` are the effective ones: what the agent declares over the defaults of its
     platform. ``interfaces`` is empty for a pull agent. ``card`` is the card as it came, byte for
     byte, or empty. ``card_problem`` says why the card cannot be used for delivery (an auth scheme
-    that we do not speak, say), empty if it can. ``signature`` is what its signatures are worth.
+    that we do not speak, say), empty if it can. ``card_notice`` says why a newer card of its was not
+    taken. ``signature`` is what the signatures of the card are worth.
     """
 
     agent_id: str
@@ -148,7 +149,9 @@ class Agent:
     broadcasts: bool = True
     card: bytes = b""
     card_url: str = ""
+    card_etag: str = ""
     card_problem: str = ""
+    card_notice: str = ""
     signature: Signature = Signature()
     metadata: bytes = b"{}"
     registered_at: float = 0.0

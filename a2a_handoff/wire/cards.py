@@ -21,6 +21,7 @@ from a2a_handoff.core.agents import (
     Agent,
     Registration,
     Role,
+    Signature,
     effective_capabilities,
     fold,
 )
@@ -30,10 +31,13 @@ from a2a_handoff.wire.card_reader import CardFacts, read_facts
 from a2a_handoff.wire.card_values import Finding, Severity
 from a2a_handoff.wire.fields import decode_any
 from a2a_handoff.wire.positions import positions_of
+from a2a_handoff.wire.signatures import known_fields
 
 CARD_BYTES_MAX = 1_048_576
 METADATA_BYTES_MAX = 65_536
 DEFAULT_LEASE_S = 1_800.0
+
+_UNCHECKED = Signature()
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 #: They would end or change the path of ``/agents/{agent_id}/``.
@@ -108,17 +112,29 @@ def _join(path: str, inner: str) -> str:
 
 
 def agent_of(
-    said: Registration, *, tenant: str, now: float, lease_s: float = DEFAULT_LEASE_S, found_at: str = ""
+    said: Registration,
+    *,
+    tenant: str,
+    now: float,
+    lease_s: float = DEFAULT_LEASE_S,
+    found_at: str = "",
+    etag: str = "",
+    signature: Signature = _UNCHECKED,
 ) -> tuple[Agent, tuple[str, ...]]:
     """The agent that a registration describes, and warnings about its card.
 
     What the registration says goes over the card, and that over the platform. Without an agent id the
-    card's name makes one. ``found_at`` is the address of a fetched card. Raises ``HandoffError``
-    (``invalid_agent``, ``payload_too_large``).
+    card's name makes one. ``found_at`` and ``etag`` are those of a fetched card. What a ``signature`` is not
+    over is not read. Raises ``HandoffError`` (``invalid_agent``, ``payload_too_large``).
     """
     facts, warnings = CardFacts(), ()
     if said.card:
         facts, warnings = read_card(said.card, found_at=found_at, path="card")
+        if signature.partial:
+            signed, _ = read_card(known_fields(said.card), found_at=found_at, path="card")
+            if signed != facts:
+                warnings = (*warnings, "card: fields that its signature does not cover were not read")
+            facts = signed
     agent_id = unicodedata.normalize("NFC", said.agent_id or slug(facts.name))
     wrong = _registration_faults(said, agent_id)
     if wrong:
@@ -150,7 +166,9 @@ def agent_of(
         broadcasts=said.broadcasts is not False,
         card=said.card,
         card_url=found_at,
+        card_etag=etag,
         card_problem=facts.problem,
+        signature=signature,
         metadata=said.metadata,
         registered_at=now,
     )

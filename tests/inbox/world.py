@@ -33,6 +33,9 @@ class NoCards:
     async def fetch(self, url: str) -> FetchedCard:
         raise AssertionError(url)
 
+    async def fetch_changed(self, url: str, etag: str) -> FetchedCard | None:
+        raise AssertionError(url)
+
 
 class HandClock(SystemClock):
     """A clock that is put forward by hand; waits are real."""

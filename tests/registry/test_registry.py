@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from a2a_handoff.core.policy import Policy
 from a2a_handoff.core.question import Question
 from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import FetchedCard, Principal
-from a2a_handoff.registry import ARRIVALS_TOPIC, Registry, speaks_for_itself
+from a2a_handoff.registry import AGENTS_TOPIC, ARRIVALS_TOPIC, Registry, speaks_for_itself
 from tests.support.builders import make_trace, offered_event, replay, requested_event
 from tests.support.memory_store import MemoryData, MemoryStore
 
@@ -64,9 +64,10 @@ class Shelf:
 
     cards: dict[str, FetchedCard] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
 
-    def serve(self, at: str, card: dict[str, Any], *, found_at: str = "") -> None:
-        self.cards[at] = FetchedCard(body=json.dumps(card).encode(), url=found_at or at)
+    def serve(self, at: str, card: dict[str, Any], *, found_at: str = "", etag: str = "") -> None:
+        self.cards[at] = FetchedCard(body=json.dumps(card).encode(), url=found_at or at, etag=etag)
 
     async def fetch(self, url: str) -> FetchedCard:
         self.asked.append(url)
@@ -74,6 +75,11 @@ class Shelf:
         if url not in self.cards:
             raise HandoffError(Code.CARD_UNAVAILABLE)
         return self.cards[url]
+
+    async def fetch_changed(self, url: str, etag: str) -> FetchedCard | None:
+        self.told.append(etag)
+        card = await self.fetch(url)
+        return None if etag and card.etag == etag else card
 
 
 @dataclass
@@ -330,8 +336,70 @@ def test_c009_a_refresh_that_fails_leaves_everything_as_it_was():
         before = world.registry.get("default", "t")
         world.shelf.cards.clear()
         assert await world.registry.refresh_cards() == 0
+        assert world.registry.get("default", "t") is before
+        await world.registry.close()
+
+    play(story())
+
+
+def test_a_newer_card_that_is_not_taken_leaves_the_one_before_in_force_and_says_so():
+    async def story() -> None:
+        world = await World().open()
+        world.shelf.serve("http://t.example", card("http://t.example/", "a"))
+        await world.register("t", card_url="http://t.example")
+        before = world.registry.get("default", "t")
+        assert before is not None
         world.shelf.serve("http://t.example", {"name": 3})
+        with world.notifier.listen(AGENTS_TOPIC) as told:
+            assert await world.registry.refresh_cards() == 0
+            assert await told.wait(timeout_s=5)
+        after = world.registry.get("default", "t")
+        assert after is not None
+        assert after.card_notice.startswith("its card has changed and is not taken")
+        assert "card.name must be text" in after.card_notice
+        assert replace(after, card_notice="") == before
+        assert [agent.card_notice for agent in await world.store.list_agents()] == [after.card_notice]
+
+        world.shelf.serve("http://t.example", card("http://t.example/", "a"))
+        await world.registry.refresh_cards()
+        assert world.registry.get("default", "t") == before
+        await world.registry.close()
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.INVALID_RESPONSE, Outcome.TARGET_AUTH, Outcome.TARGET_UNAVAILABLE]
+)
+def test_a_call_that_fails_as_if_the_card_were_old_makes_the_card_be_read_again(outcome: Outcome):
+    async def story() -> None:
+        world = await World().open()
+        world.shelf.serve("http://t.example", card("http://t.example/", "a"))
+        await world.register("t", card_url="http://t.example")
+        world.shelf.serve("http://t.example", card("http://t.example/", "b"))
+        with world.notifier.listen(ARRIVALS_TOPIC) as arrivals:
+            world.registry.note_ended("default", "t", Outcome.TARGET_FAILED)
+            world.registry.note_ended("default", "t", outcome)
+            assert await arrivals.wait(timeout_s=5)
+        agent = world.registry.get("default", "t")
+        assert agent is not None
+        assert [skill.id for skill in agent.skills] == ["b"]
+        world.registry.note_ended("default", "t", outcome)
+        assert await world.registry.refresh_suspects() == 0
+        assert len(world.shelf.asked) == 2  # once more only after a while
+        await world.registry.close()
+
+    play(story())
+
+
+def test_a_card_that_is_still_the_same_is_not_sent_again():
+    async def story() -> None:
+        world = await World().open()
+        world.shelf.serve("http://t.example", card("http://t.example/", "a"), etag='"1"')
+        await world.register("t", card_url="http://t.example")
+        before = world.registry.get("default", "t")
         assert await world.registry.refresh_cards() == 0
+        assert world.shelf.told == ['"1"']
         assert world.registry.get("default", "t") is before
         await world.registry.close()
 

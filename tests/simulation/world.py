@@ -79,6 +79,9 @@ class _Outside:
     async def fetch(self, url: str) -> FetchedCard:
         raise HandoffError(Code.CARD_UNAVAILABLE)
 
+    async def fetch_changed(self, url: str, etag: str) -> FetchedCard | None:
+        raise HandoffError(Code.CARD_UNAVAILABLE)
+
     async def vet(self, url: str) -> str:
         raise HandoffError(Code.CARD_UNAVAILABLE)
 

@@ -35,6 +35,18 @@ class InterfaceOut(Outbound):
     protocol_version: str = Field(description="1.0, 0.3 or 0.1.")
 
 
+class CardSignatureOut(Outbound):
+    """What the signatures of a card are worth."""
+
+    status: str = Field(
+        default="unchecked",
+        description="verified, unverified (no known key), unsigned, or unchecked (nobody looked).",
+    )
+    key_id: str = Field(default="", description="The key that verified it.")
+    key_from: str = Field(default="", description="Where that key is from: card_keys, or an address.")
+    detail: str = Field(default="", description="Why none is verified.")
+
+
 class AgentOut(Outbound):
     """An agent and how it is doing."""
 
@@ -71,6 +83,10 @@ class AgentOut(Outbound):
     card_problem: str = Field(
         default="", description="Why the card cannot be used for delivery; empty if it can."
     )
+    card_notice: str = Field(
+        default="", description="Why a newer card of its is not taken; empty if the newest is in force."
+    )
+    card_signature: CardSignatureOut = Field(default_factory=CardSignatureOut)
     metadata: RawObject | None = None
 
 

@@ -82,6 +82,13 @@ def agent_out(view: AgentView) -> out.AgentOut:
         registered_at=_when(agent.registered_at),
         card_url=agent.card_url,
         card_problem=agent.card_problem,
+        card_notice=agent.card_notice,
+        card_signature=out.CardSignatureOut(
+            status=agent.signature.trust.value,
+            key_id=agent.signature.key_id,
+            key_from=agent.signature.key_from,
+            detail=agent.signature.detail,
+        ),
         metadata=Raw(agent.metadata),
     )
 

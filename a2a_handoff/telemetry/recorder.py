@@ -50,6 +50,7 @@ from a2a_handoff.telemetry.instruments import (
     measure,
 )
 from a2a_handoff.telemetry.metrics import MetricPush, Prometheus, otlp_metrics
+from a2a_handoff.telemetry.narration import narrate
 from a2a_handoff.telemetry.options import Options, read_options
 from a2a_handoff.telemetry.served import Served, instrumented, measure_served, span_of_served, superseded
 from a2a_handoff.telemetry.tally import Tally
@@ -315,6 +316,7 @@ class Telemetry:
         for recorded in change.recorded:
             event = recorded.event
             after = change.after if recorded is last else evolve(before, event)
+            narrate(event, after)
             span = (trace.trace_id, trace.hop_span_id, event.at) if shown else None
             self._add(measure(before, event, after, self._label), span)
             if self._spans is not None:

@@ -19,14 +19,16 @@ from starlette.routing import Route
 
 from a2a_handoff import __version__, chores
 from a2a_handoff.client import A2AClient, WebhookClient, WellKnownCardFetcher
+from a2a_handoff.client.documents import read_document
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
-from a2a_handoff.ports import Clock, StoreUnavailable
-from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable, UrlPolicy
+from a2a_handoff.ports import Scope as Allowed
+from a2a_handoff.security.principals import OpenGate, within
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
@@ -34,7 +36,16 @@ from a2a_handoff.stores import open_store
 from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
-from a2a_handoff.transports.asgi import App, Receive, Scope, Send
+from a2a_handoff.transports.asgi import (
+    TENANT_KEY,
+    App,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+    tenant_of,
+    text_header,
+)
 from a2a_handoff.transports.asyncapi import document as asyncapi
 from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
@@ -61,6 +72,23 @@ _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 #: Below the address of an agent: a card that leads through the broker, also of an agent that has its own.
 _FACE_CARD = "/agent-card.json"
+#: First steps of paths that there are also below ``/{tenant}`` (A2A 1.0 section 11.3.1 and beyond).
+_IN_TENANTS = frozenset(
+    {
+        "a2a", "agents", "ai-api", "api", "card", "extendedAgentCard", "mcp", "message:send",
+        "message:stream", "tasks", "v1", "ws", ".well-known",
+    }
+)  # fmt: skip
+_ROOTS = _IN_TENANTS | {
+    "",
+    "callbacks",
+    "console",
+    "healthz",
+    "metrics",
+    "openapi.json",
+    "asyncapi.json",
+    "readyz",
+}
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
 _REFUSALS = {HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal}
 
@@ -95,7 +123,7 @@ class Application:
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
         operations = Operations(self.broker, keepalive_s=settings.keepalive)
-        self._gate = gate = OpenGate(tenant=settings.default_tenant)
+        self._gate = gate = gate_of(settings, policy, self.clock)
         self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
         self._a2a = A2ASurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
@@ -242,10 +270,19 @@ class Application:
                 with contextlib.suppress(StoreUnavailable):
                     await self._set_mark()
 
-    def _trusts(self, scope: Scope) -> bool:
+    async def _trusts(self, scope: Scope) -> bool:
         """Whether a caller of a cold route may have its trace continued."""
-        authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        return self._gate.admit(authorization).trusted
+        headers = headers_of(scope)
+        if b"traceparent" not in headers:
+            return False
+        try:
+            return (await self._caller(headers, scope)).trusted
+        except HandoffError:
+            return False
+
+    async def _caller(self, headers: dict[bytes, bytes], scope: Scope) -> Principal:
+        """Who calls, in the tenant that the path names."""
+        return within(await self._gate.admit(text_header(headers, b"authorization")), tenant_of(scope))
 
     # --- paths -----------------------------------------------------------------------------------
 
@@ -254,6 +291,8 @@ class Application:
         if fault := self._sites.fault(scope.get("headers", ())):
             await self._turn_away(scope, send, fault)
             return
+        if scope["path"] not in _RPC_PATHS:
+            scope = _without_tenant(scope)
         if scope["type"] != "http":
             await self._sockets(scope, receive, send)
             return
@@ -262,10 +301,7 @@ class Application:
         if path.startswith("/agents/"):
             face, _, rest = path[len("/agents/") :].partition("/")
             path = "/" + rest
-            if (
-                not rest.startswith(".well-known/")
-                and self.registry.get(self.settings.default_tenant, face) is None
-            ):
+            if not rest.startswith(".well-known/") and not await self._has_face(scope, face):
                 path = ""
         surface = self._surface(scope["method"], path, face)
         if surface is None:
@@ -276,6 +312,14 @@ class Application:
         except Exception:
             _LOG.exception("a request failed", extra={"path": scope["path"]})
             raise
+
+    async def _has_face(self, scope: Scope, agent_id: str) -> bool:
+        """Whether there is such an agent for the caller; who may not call at all is told by the surface."""
+        try:
+            caller = await self._caller(headers_of(scope), scope)
+        except HandoffError:
+            return True
+        return self.registry.get(caller.tenant, agent_id) is not None
 
     async def _turn_away(self, scope: Scope, send: Send, fault: str) -> None:
         if scope["type"] == "websocket":
@@ -340,24 +384,33 @@ class Application:
         return Response(asyncapi(), media_type="application/json")
 
     async def _card(self, request: Request) -> Response:
-        agents = self.registry.agents(self.settings.default_tenant)
-        return _card_response(request, broker_card(self.url, agents, grpc=self._grpc_address))
+        """The broker's card is for everybody. Where callers must say who they are it names no agent."""
+        if self._gate.closed:
+            card = broker_card(self.url, (), grpc=self._grpc_address, secured=True)
+        else:
+            tenant = tenant_of(request.scope) or self.settings.default_tenant
+            card = broker_card(self.url, self.registry.agents(tenant), grpc=self._grpc_address)
+        return _card_response(request, card)
 
     async def _face_card(self, request: Request) -> Response:
         """An agent's own card, byte for byte; without one, or if asked, one that leads through the broker."""
         agent_id = request.path_params["agent_id"]
-        agent = self.registry.get(self.settings.default_tenant, agent_id)
+        caller = await self._caller(headers_of(request.scope), request.scope)
+        agent = self.registry.get(caller.tenant, agent_id)
         if agent is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         asked = request.scope["path"] == f"/agents/{agent_id}{_FACE_CARD}"
         if asked or not agent.card:
-            return _card_response(request, face_card(self.url, agent, grpc=self._grpc_address))
+            return _card_response(
+                request, face_card(self.url, agent, grpc=self._grpc_address, secured=self._gate.closed)
+            )
         return _card_response(request, own_card(agent))
 
     async def _no_face(self, request: Request) -> Response:
         """A path below the address of an agent that is not there, or one that it does not have."""
         agent_id = request.path_params["agent_id"]
-        if self.registry.get(self.settings.default_tenant, agent_id) is None:
+        caller = await self._caller(headers_of(request.scope), request.scope)
+        if self.registry.get(caller.tenant, agent_id) is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         raise HandoffError(Code.NOT_FOUND)
 
@@ -376,13 +429,53 @@ class Application:
         return Response("ready\n", media_type="text/plain")
 
     async def _metrics(self, request: Request) -> Response:
+        if self.settings.auth_metrics:
+            caller = await self._caller(headers_of(request.scope), request.scope)
+            caller.require(Allowed.METRICS)
         accept = request.headers.get("accept", "")
         body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
         return Response(body, headers={"content-type": content_type})
 
 
+def gate_of(settings: Settings, policy: UrlPolicy, clock: Clock) -> Gate:
+    """Who is let in. Raises ``ConfigurationError`` if that cannot be judged."""
+    if not settings.authenticates:
+        return OpenGate(settings.default_tenant)
+    try:
+        from a2a_handoff.security.bearer import TokenGate, TokenRules  # noqa: PLC0415 - its library is an extra
+        from a2a_handoff.security.keyring import PublicKeys  # noqa: PLC0415 - its library is an extra
+    except ImportError:
+        raise ConfigurationError(
+            "authentication needs the extra auth: pip install 'a2a-handoff[auth]'"
+        ) from None
+    rules = TokenRules(
+        issuer=settings.auth_issuer,
+        audience=settings.auth_audience,
+        leeway_s=settings.auth_leeway,
+        agent_claim=settings.auth_agent_claim,
+        tenant_claim=settings.auth_tenant_claim,
+        tenant=settings.default_tenant,
+    )
+    place, keys = settings.auth_jwks, None
+    if place:
+        keys = PublicKeys(lambda: read_document(place, policy), monotonic=clock.monotonic, named=place)
+    try:
+        return TokenGate(rules, secret=settings.secret(), keys=keys, now=clock.now)
+    except OSError as error:
+        raise ConfigurationError(f"auth_secret_file: cannot be read: {error.strerror}") from error
+
+
+def _without_tenant(scope: Scope) -> Scope:
+    """A request for a path below ``/{tenant}`` as one for the path itself, in that tenant."""
+    path: str = scope["path"]
+    tenant, _, rest = path[1:].partition("/")
+    if tenant in _ROOTS or rest.partition("/")[0] not in _IN_TENANTS:
+        return scope
+    return {**scope, "path": f"/{rest}", "raw_path": None, TENANT_KEY: tenant}
+
+
 def _grpc_surface(
-    operations: Operations, *, gate: OpenGate, telemetry: Telemetry, clock: Clock, settings: Settings
+    operations: Operations, *, gate: Gate, telemetry: Telemetry, clock: Clock, settings: Settings
 ) -> GrpcSurface | None:
     if settings.grpc_port is None:
         return None

@@ -25,10 +25,11 @@ from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
 from a2a_handoff.core.tracing import shows_itself
 from a2a_handoff.inbox import Inbox
-from a2a_handoff.intake import ANONYMOUS, Call, Desk, Incoming, Intake
+from a2a_handoff.intake import Call, Desk, Incoming, Intake
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.ports import (
+    ANONYMOUS,
     Chain,
     ChainTaken,
     Clock,

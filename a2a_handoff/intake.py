@@ -26,11 +26,9 @@ from a2a_handoff.core.score import passed_on
 from a2a_handoff.core.spans import span_of_holder
 from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
 from a2a_handoff.core.triggers import should_handoff
-from a2a_handoff.ports import ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
+from a2a_handoff.ports import ANONYMOUS, ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.delivery import delivered_context
-
-ANONYMOUS = "anonymous"
 
 _IN_VAIN = frozenset({State.RETURNED, State.FAILED, State.EXPIRED})
 

@@ -49,13 +49,13 @@ def test_a_stranger_lists_nothing_whatever_it_asks_for(house: Broker, filters: d
 
 
 def test_a_supervisor_lists_everything_of_its_tenant(house: Broker) -> None:
-    assert _seen(house, _who("boss", "supervisor")) == 1
-    assert _seen(house, _who("boss", "supervisor", tenant="other")) == 0
+    assert _seen(house, _who("boss", "handoff:admin")) == 1
+    assert _seen(house, _who("boss", "handoff:admin", tenant="other")) == 0
 
 
 def test_a_chain_is_there_for_those_who_take_part_in_it(house: Broker) -> None:
     service = house.app.broker
-    for who in (_who("shop"), _who("editor"), _who("boss", "supervisor")):
+    for who in (_who("shop"), _who("editor"), _who("boss", "handoff:admin")):
         _, handoffs = house.loop.run(service.chain(who, "c-1"))
         assert len(handoffs) == 1
     for who in (_who("stranger"), _who("shop", tenant="other")):
@@ -67,7 +67,7 @@ def test_a_chain_is_there_for_those_who_take_part_in_it(house: Broker) -> None:
 def test_nobody_reads_the_inbox_of_another(house: Broker) -> None:
     service = house.app.broker
     assert len(house.loop.run(service.inbox.pending(_who("editor"), ""))) == 1
-    assert len(house.loop.run(service.inbox.pending(_who("boss", "supervisor"), "editor"))) == 1
+    assert len(house.loop.run(service.inbox.pending(_who("boss", "handoff:admin"), "editor"))) == 1
     with pytest.raises(HandoffError) as caught:
         house.loop.run(service.inbox.pending(_who("stranger"), "editor"))
     assert caught.value.code is Code.AGENT_NOT_FOUND

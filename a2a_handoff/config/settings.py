@@ -25,6 +25,8 @@ _DAY_S = 86_400.0
 _WEEK_S = 7 * _DAY_S
 
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
+_SECRET_BYTES_MIN = 32
+_SECRETS = frozenset({"auth_secret"})
 _PASSWORD = re.compile(r"(?<=://)([^:@/]*:).*(?=@)|(password=)[^&\s]+")
 
 
@@ -61,6 +63,44 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
+    # --- who may call ----------------------------------------------------------------------------
+    auth_issuer: str = _setting(
+        "", "Who issues tokens: what stands in their `iss`. Must be set with auth_jwks.", allowed="text"
+    )
+    auth_audience: str = _setting(
+        "",
+        "Whom tokens are for: what stands in their `aud`. Must be set with auth_jwks.",
+        allowed="text",
+    )
+    auth_secret: str = _setting(
+        "",
+        "Turns authentication on: tokens signed with this shared secret (HMAC) are taken.",
+        allowed="at least 32 bytes",
+    )
+    auth_secret_file: Path | None = _setting(
+        None, "File with the shared secret, instead of auth_secret.", allowed="a file"
+    )
+    auth_jwks: str = _setting(
+        "",
+        "Turns authentication on: tokens signed with one of these public keys are taken. An address is "
+        "called under the rules for all outbound calls, and read again when a token names a new key.",
+        allowed="an http or https URL or a file, of a JSON Web Key Set",
+    )
+    auth_leeway: float = _seconds(
+        30, "How far the clocks of whoever issues tokens and the broker may differ.", ge=0, le=300
+    )
+    auth_agent_claim: str = _setting(
+        "sub", "Claim of a token that says which agent it is of.", allowed="the name of a claim"
+    )
+    auth_tenant_claim: str = _setting(
+        "tenant",
+        "Claim of a token that says which tenant it is of. Empty: every token is of default_tenant.",
+        allowed="the name of a claim, none",
+    )
+    auth_metrics: bool = _setting(
+        True, "With authentication, /metrics needs a token with the scope handoff:metrics."
+    )
+
     # --- where it listens ------------------------------------------------------------------------
     allow_unauthenticated: bool = _setting(
         False,
@@ -70,7 +110,8 @@ class Settings(BaseModel):
     host: str = _setting(
         "127.0.0.1",
         "Address to listen on.",
-        allowed="a host name or an IP address; other than loopback only with allow_unauthenticated",
+        allowed="a host name or an IP address; "
+        "other than loopback only with authentication or allow_unauthenticated",
     )
     port: int = _setting(8080, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
     grpc_port: int | None = _setting(
@@ -119,7 +160,10 @@ class Settings(BaseModel):
         None, "TOML file of routing rules. Unset: the rules that come with the broker.", allowed="a file"
     )
     default_tenant: str = _setting(
-        "default", "Tenant of callers whose credentials name none.", allowed="1 to 64 of a-z A-Z 0-9 . _ -"
+        "default",
+        "Tenant of the agents in the card folder, and of callers who name none where nobody has to say who "
+        "it is.",
+        allowed="1 to 64 of a-z A-Z 0-9 . _ -",
     )
 
     # --- the handoff -----------------------------------------------------------------------------
@@ -238,16 +282,54 @@ class Settings(BaseModel):
     def _fold(cls, value: object) -> object:
         return value.strip().lower() if isinstance(value, str) else value
 
+    @field_validator("auth_secret")
+    @classmethod
+    def _long_enough(cls, secret: str) -> str:
+        if secret and len(secret.encode()) < _SECRET_BYTES_MIN:
+            raise ValueError(f"is too short to be safe: at least {_SECRET_BYTES_MIN} random bytes")
+        return secret
+
+    @field_validator("auth_secret_file")
+    @classmethod
+    def _secret_in_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        if path is None:
+            return None
+        if info.data.get("auth_secret"):
+            raise ValueError("and auth_secret are both set: one secret is enough")
+        try:
+            secret = path.read_bytes().strip()
+        except OSError as error:
+            raise ValueError(f"cannot be read ({error.strerror})") from None
+        if len(secret) < _SECRET_BYTES_MIN:
+            raise ValueError(f"has a secret that is too short to be safe: {_SECRET_BYTES_MIN} random bytes")
+        return path
+
+    @field_validator("auth_jwks")
+    @classmethod
+    def _key_set(cls, place: str, info: ValidationInfo) -> str:
+        if not place:
+            return place
+        if not place.startswith(("http://", "https://")) and not Path(place).is_file():
+            raise ValueError("is neither an http or https URL nor a file")
+        missing = [name for name in ("auth_issuer", "auth_audience") if not info.data.get(name)]
+        if missing:
+            raise ValueError(
+                f"needs {' and '.join(missing)} too: else tokens that the provider issued for others "
+                "would be good here"
+            )
+        return place
+
     @field_validator("host")
     @classmethod
     def _host(cls, host: str, info: ValidationInfo) -> str:
         bare = host.strip().strip("[]")
         if not bare or "/" in bare or (":" in bare and not _is_ip(bare)):
             raise ValueError("is not a host name or an IP address; the port is a setting of its own")
-        if not is_loopback(bare) and not info.data.get("allow_unauthenticated", False):
+        closed = any(info.data.get(name) for name in ("auth_secret", "auth_secret_file", "auth_jwks"))
+        if not is_loopback(bare) and not closed and not info.data.get("allow_unauthenticated", False):
             raise ValueError(
-                "can be reached from other machines, and nobody has to say who they are: "
-                "listen on 127.0.0.1, or set allow_unauthenticated if the network is trusted"
+                "can be reached from other machines, and nobody has to say who they are: listen on 127.0.0.1, "
+                "turn authentication on, or set allow_unauthenticated if the network is trusted"
             )
         return bare
 
@@ -325,6 +407,17 @@ class Settings(BaseModel):
         )
 
     @property
+    def authenticates(self) -> bool:
+        """Whether callers must say, and prove, who they are."""
+        return bool(self.auth_secret or self.auth_secret_file or self.auth_jwks)
+
+    def secret(self) -> bytes:
+        """The secret that tokens are signed with; empty for none. Raises ``OSError``."""
+        if self.auth_secret_file is not None:
+            return self.auth_secret_file.read_bytes().strip()
+        return self.auth_secret.encode()
+
+    @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the broker."""
         return is_loopback(self.host)
@@ -356,7 +449,7 @@ class Settings(BaseModel):
         """Name and value of each setting, passwords hidden."""
         for name in type(self).model_fields:
             value = getattr(self, name)
-            yield name, hide_password(value) if isinstance(value, str) else value
+            yield name, hide_password(value, name) if isinstance(value, str) else value
 
 
 def _is_ip(text: str) -> bool:
@@ -367,6 +460,8 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def hide_password(text: str) -> str:
-    """``text`` with the password of a URL in it replaced."""
+def hide_password(text: str, name: str = "") -> str:
+    """``text``, the value of the setting ``name``, without the secret that it is or the password in it."""
+    if name in _SECRETS and text:
+        return "***"
     return _PASSWORD.sub(r"\1\2***", text)

@@ -27,7 +27,9 @@ CONFIG_VARIABLE = "A2A_HANDOFF_CONFIG"
 CONFIG_FILE = Path("a2a-handoff.toml")
 
 #: Read from the environment by the command line itself; they are no settings of the broker.
-CLIENT_VARIABLES = frozenset({CONFIG_VARIABLE, "A2A_HANDOFF_URL"})
+CLIENT_VARIABLES = frozenset(
+    {CONFIG_VARIABLE, "A2A_HANDOFF_URL", "A2A_HANDOFF_TOKEN", "A2A_HANDOFF_TOKEN_FILE"}
+)
 
 
 class SettingsError(Exception):
@@ -36,6 +38,10 @@ class SettingsError(Exception):
     def __init__(self, lines: tuple[str, ...]) -> None:
         self.lines = lines
         super().__init__("\n".join(lines))
+
+
+class ConfigurationError(Exception):
+    """A setting that is well-formed and cannot work."""
 
 
 def read(
@@ -100,7 +106,7 @@ def _validate(values: dict[str, Any], origin: Mapping[str, str], faults: list[st
 
 
 def _fault(name: str, origin: Mapping[str, str], value: object, wrong: str) -> str:
-    shown = hide_password(value) if isinstance(value, str) else value
+    shown = hide_password(value, name) if isinstance(value, str) else value
     limits = allowed(name)
     text = repr(shown).lower() if isinstance(shown, bool) else repr(shown)
     return f"{origin[name]}: {text} {wrong}" + (f" (allowed: {limits})" if limits else "")

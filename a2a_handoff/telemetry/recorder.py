@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -160,7 +160,7 @@ class Telemetry:
         app: ASGIApp,
         *,
         routes: Sequence[BaseRoute] | None = None,
-        trusts: Callable[[Scope], bool] | None = None,
+        trusts: Callable[[Scope], Awaitable[bool]] | None = None,
     ) -> ASGIApp:
         """``app`` with a server span and a measurement for every request.
 
@@ -176,7 +176,7 @@ class Telemetry:
             resource=self._resource,
             ratio=self._ratio,
             inbound=self._inbound,
-            trusts=trusts or (lambda _scope: True),
+            trusts=trusts or _everybody,
             note=self._note,
         )
 
@@ -386,3 +386,7 @@ def _of_traces(resource: Resource) -> Resource:
         return resource
     kept = {key: value for key, value in resource.attributes.items() if key != "service.instance.id"}
     return Resource(kept, resource.schema_url)
+
+
+async def _everybody(_scope: Scope) -> bool:
+    return True

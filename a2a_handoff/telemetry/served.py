@@ -10,7 +10,7 @@ Not here: the server span of a request that created a handoff: it follows from t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -182,7 +182,7 @@ def instrumented(
     resource: Resource,
     ratio: float,
     inbound: Literal["continue", "restart", "drop"],
-    trusts: Callable[[Scope], bool],
+    trusts: Callable[[Scope], Awaitable[bool]],
     note: Callable[[Served], None],
 ) -> ASGIApp:
     """``app`` within OpenTelemetry's ASGI middleware; ``note`` gets every request that it saw."""
@@ -210,7 +210,7 @@ def instrumented(
     )
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not (inbound == "continue" and trusts(scope)):
+        if scope["type"] == "http" and not (inbound == "continue" and await trusts(scope)):
             headers = [(k, v) for k, v in scope["headers"] if k not in (b"traceparent", b"tracestate")]
             scope = {**scope, "headers": headers}
         await middleware(scope, receive, send)

@@ -17,8 +17,8 @@ from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
-from a2a_handoff.ports import Clock
-from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.ports import Clock, Gate, Principal
+from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import (
     ClientGone,
@@ -30,6 +30,7 @@ from a2a_handoff.transports.asgi import (
     headers_of,
     read_body,
     stream,
+    tenant_of,
     text_header,
 )
 from a2a_handoff.transports.operations import Asker, Operations
@@ -71,7 +72,7 @@ class A2ASurface:
         self,
         operations: Operations,
         *,
-        gate: OpenGate,
+        gate: Gate,
         telemetry: Telemetry,
         clock: Clock,
         body_max: int,
@@ -94,10 +95,12 @@ class A2ASurface:
             call = open_envelope(body)
             request_id = call.id
             generation = negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
+            caller = await self._admit(headers, scope)
             asked = read(call, generation)
             generation, note.operation = asked.generation, call.method
             note.creates = asked.operation in (Operation.SEND, Operation.STREAM)
-            note.asker = asker = self._asker(headers, receive, generation, note, face=face)
+            caller = within(caller, asked.params.tenant)
+            note.asker = asker = self._asker(caller, headers, receive, generation, note, face=face)
             if asked.shared and await self._made_by_client(asker, asked):
                 generation = _V01
             if asked.operation in (Operation.STREAM, Operation.SUBSCRIBE):
@@ -141,10 +144,12 @@ class A2ASurface:
             note.operation = route.operation.value
             note.creates = route.operation in (Operation.SEND, Operation.STREAM)
             note.route = ("/agents/{agent_id}" if face else "") + route.template
+            caller = await self._admit(headers, scope)
             body = await read_body(receive, headers, self._body_max)
             _check_content_type(headers, body)
             params = _rest_params(scope, body, route, generation)
-            note.asker = asker = self._asker(headers, receive, generation, note, face=face)
+            caller = within(caller, params.tenant)
+            note.asker = asker = self._asker(caller, headers, receive, generation, note, face=face)
             if route.operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)
                 shaped = proto03.event_out if generation is _V03 else None
@@ -181,8 +186,14 @@ class A2ASurface:
             return await self._ops.made_by_client(asker, params.task_id)
         return False
 
+    async def _admit(self, headers: dict[bytes, bytes], scope: Scope) -> Principal:
+        """Who calls, in the tenant that the path names."""
+        caller = await self._gate.admit(text_header(headers, b"authorization"))
+        return within(caller, tenant_of(scope))
+
     def _asker(
         self,
+        caller: Principal,
         headers: dict[bytes, bytes],
         receive: Receive,
         generation: Generation,
@@ -192,7 +203,7 @@ class A2ASurface:
     ) -> Asker:
         named = text_header(headers, b"a2a-extensions") or text_header(headers, b"x-a2a-extensions")
         return Asker(
-            principal=self._gate.admit(text_header(headers, b"authorization")),
+            principal=caller,
             generation=generation,
             call=Arrival(
                 method=note.method,

@@ -20,6 +20,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+#: Where ``app`` puts the tenant of a path, which it takes off.
+TENANT_KEY = "a2a_handoff.tenant"
+
 _JSON = b"application/json"
 _KEEPALIVE = b": keep-alive\n\n"
 
@@ -34,6 +37,11 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     for name, value in scope["headers"]:
         found.setdefault(name, value)
     return found
+
+
+def tenant_of(scope: Scope) -> str:
+    """The tenant that the path of a request names, empty if it names none."""
+    return scope.get(TENANT_KEY, "")
 
 
 def text_header(headers: dict[bytes, bytes], name: bytes) -> str:

@@ -62,6 +62,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "broadcast": {"id": 6, "channel": "urgent", "message": "main is red"},
         "heartbeat": {"id": 7, "status": "busy", "in_flight": 2},
         "ping": {"id": "p-1"},
+        "token": {"id": 8, "token": "eyJhbGciOi…"},
         "welcome": {
             "id": 1,
             "agent": {"agent_id": "cursor"},

@@ -30,8 +30,8 @@ from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.spans import GRPC
 from a2a_handoff.intake import Call as Arrival
-from a2a_handoff.ports import Clock
-from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.ports import Clock, Gate
+from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.transports.rendering import refusal_of, result_of
@@ -65,7 +65,7 @@ class GrpcSurface:
         self,
         operations: Operations,
         *,
-        gate: OpenGate,
+        gate: Gate,
         telemetry: Telemetry,
         clock: Clock,
         settings: Settings,
@@ -122,7 +122,7 @@ class GrpcSurface:
             face = params.tenant.removeprefix(FACE_TENANT) if params.tenant.startswith(FACE_TENANT) else ""
             if face:
                 params = replace(params, tenant="")
-            note.asker = asker = await self._asker(rpc, face, metadata, note)
+            note.asker = asker = await self._asker(rpc, face, params.tenant, metadata, note)
             await context.send_initial_metadata(_echo(asker, rpc.generation))
             if rpc.operation.streams:
                 await self._stream(rpc, asker, params, context)
@@ -185,9 +185,11 @@ class GrpcSurface:
         context.set_details(error.message[:_MESSAGE_MAX])
         context.set_trailing_metadata((("grpc-status-details-bin", _status(error, code)),))
 
-    async def _asker(self, rpc: Rpc, face: str, metadata: dict[str, str], note: _Note) -> Asker:
+    async def _asker(
+        self, rpc: Rpc, face: str, tenant: str, metadata: dict[str, str], note: _Note
+    ) -> Asker:
         named = metadata.get("a2a-extensions") or metadata.get("x-a2a-extensions", "")
-        principal = self._gate.admit(metadata.get("authorization", ""))
+        principal = within(await self._gate.admit(metadata.get("authorization", "")), tenant)
         if face and self._ops.broker.registry.get(principal.tenant, face) is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {face[:64]!r}.")
         return Asker(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
-from a2a_handoff.ports import Clock
-from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.ports import Clock, Gate
+from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import (
     ClientGone,
@@ -23,6 +23,7 @@ from a2a_handoff.transports.asgi import (
     headers_of,
     read_body,
     stream,
+    tenant_of,
     text_header,
 )
 from a2a_handoff.transports.operations import Asker, Operations
@@ -50,7 +51,7 @@ class LegacySurface:
     """Answers the first generation's paths."""
 
     def __init__(
-        self, operations: Operations, *, gate: OpenGate, telemetry: Telemetry, clock: Clock, body_max: int
+        self, operations: Operations, *, gate: Gate, telemetry: Telemetry, clock: Clock, body_max: int
     ) -> None:
         self._ops = operations
         self._gate = gate
@@ -72,13 +73,15 @@ class LegacySurface:
             body = await read_body(receive, headers, self._body_max)
             call, bare = open_first_generation(body, method)
             request_id = call.id
+            caller = await self._gate.admit(text_header(headers, b"authorization"))
+            caller = within(caller, tenant_of(scope))
             if not bare and call.method != method:
                 raise HandoffError(
                     Code.INVALID_REQUEST, f"{call.method[:64]!r} does not belong at this path; {method} does."
                 )
             params = read_params(operation, _V01, call.params)
             asker = Asker(
-                principal=self._gate.admit(text_header(headers, b"authorization")),
+                principal=caller,
                 generation=_V01,
                 call=Arrival(
                     route=path, rpc_method=method, protocol_version=_V01.value, started_at=started_at

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.config import Settings
+from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.roster import Facet
 from a2a_handoff.inbox import Found
@@ -25,9 +26,10 @@ from a2a_handoff.ports import Principal
 from a2a_handoff.rollcall import Told
 from a2a_handoff.transports.asgi import disconnected
 from a2a_handoff.transports.calls import NativeCalls
+from a2a_handoff.transports.expiry import lasting, while_valid
 from a2a_handoff.transports.native import Done, EventStream, body_of, given, number, seconds, words
 from a2a_handoff.transports.rest import PAGE_MAX, facets_asked
-from a2a_handoff.wire import native
+from a2a_handoff.wire import faults, native
 from a2a_handoff.wire.native import views
 from a2a_handoff.wire.tasks import sse
 
@@ -72,7 +74,7 @@ class LiveSurface:
             after=query.get("after", ""),
             broadcasts=_BROADCASTS in include,
         )
-        return await self._found(await _unless_gone(request, found))
+        return await self._found(await self._waited(request, principal, found))
 
     async def _found(self, found: Found) -> Done:
         headers = {CURSOR: found.cursor} | ({RESYNC: "true"} if found.resync else {})
@@ -126,7 +128,7 @@ class LiveSurface:
             limit=number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1),
             timeout_s=seconds(query.get("timeout", "0"), "timeout", WATCH_MAX_S),
         )
-        handoff, recorded, more = await _unless_gone(request, found)
+        handoff, recorded, more = await self._waited(request, principal, found)
         url = self._calls.trace_url(handoff)
         events = [views.event_out(item, handoff, trace_url=url) for item in recorded]
         return Done(body=native.EventPage(events=events, next_cursor=recorded[-1].seq if more else None))
@@ -136,7 +138,7 @@ class LiveSurface:
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         known = number(last, "after", POSITION_MAX) if last else None
         start, resync = await self._broker.tail_from(known)
-        return EventStream(self._tail(principal, start, resync=resync))
+        return self._stream(principal, self._tail(principal, start, resync=resync))
 
     async def _tail(self, principal: Principal, start: int, *, resync: bool) -> AsyncGenerator[bytes | None]:
         yield b'event: resync\nid: %d\ndata: {"position":%d}\n\n' % (start, start) if resync else None
@@ -150,11 +152,20 @@ class LiveSurface:
                 event = views.event_out(recorded, handoff, trace_url=self._calls.trace_url(handoff))
                 yield b"id: %d\n%b" % (recorded.position, sse(native.encode(event)))
 
+    # --- waiting ---------------------------------------------------------------------------------
+
+    async def _waited(self, request: Request, principal: Principal, work: Coroutine[Any, Any, _T]) -> _T:
+        """What comes of a wait, which ends when the caller goes away or its token ends."""
+        return await while_valid(principal, self._broker.now(), _unless_gone(request, work))
+
+    def _stream(self, principal: Principal, events: AsyncGenerator[bytes | None]) -> EventStream:
+        return EventStream(_told_of_its_end(lasting(principal, self._broker.now(), events)))
+
     # --- the agents ------------------------------------------------------------------------------
 
     async def agent_events(self, request: Request, principal: Principal) -> Response:
         """The agents that are there, then how they come, change and go."""
-        return EventStream(self._roll(principal.tenant, facets_asked(request)))
+        return self._stream(principal, self._roll(principal.tenant, facets_asked(request)))
 
     async def _roll(self, tenant: str, facets: list[Facet]) -> AsyncGenerator[bytes | None]:
         calls = self._broker.rollcall.follow(tenant, facets, quiet_s=self._settings.keepalive)
@@ -175,6 +186,16 @@ class LiveSurface:
             told.news, told.agent_id, told.view, at=told.at, event_id=self._broker.new_id()
         )
         return sse(native.encode(event))
+
+
+async def _told_of_its_end(events: AsyncGenerator[bytes | None]) -> AsyncGenerator[bytes | None]:
+    """A stream whose last event says why it is over, if there is more to come that is not for the reader."""
+    async with aclosing(events):
+        try:
+            async for event in events:
+                yield event
+        except HandoffError as error:
+            yield b"event: error\n" + sse(faults.problem(error).body)
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:

@@ -17,8 +17,9 @@ from a2a_handoff.broker import Accepted, HandoffBroker
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.handoff import Handoff, requested
-from a2a_handoff.intake import ANONYMOUS, Call, Incoming
-from a2a_handoff.ports import HandoffQuery, Principal, RemoteState, Webhook
+from a2a_handoff.intake import Call, Incoming
+from a2a_handoff.ports import ANONYMOUS, HandoffQuery, Principal, RemoteState, Webhook
+from a2a_handoff.transports.expiry import lasting, while_valid
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_package, synthesize
 from a2a_handoff.wire.context_reader import Overdue
@@ -111,11 +112,12 @@ class Operations:
         """Begin a stream, of whichever of the two kinds."""
         match params:
             case SendParams():
-                return await self.stream(asker, params)
+                told = await self.stream(asker, params)
             case SubscribeParams():
-                return await self.subscribe(asker, params)
+                told = await self.subscribe(asker, params)
             case _:
                 raise HandoffError(Code.INTERNAL)
+        return lasting(asker.principal, self.broker.now(), told)
 
     async def send(self, asker: Asker, params: SendParams) -> TaskView:
         """Send a message; the task when it ends or asks, or at once if the caller wants that."""
@@ -124,7 +126,8 @@ class Operations:
         if params.return_immediately:
             view = await journal.view(accepted.handoff)
         else:
-            view = await journal.wait(accepted.handoff.id, since=accepted.since, gone=asker.gone)
+            waiting = journal.wait(accepted.handoff.id, since=accepted.since, gone=asker.gone)
+            view = await while_valid(asker.principal, self.broker.now(), waiting)
         return _named(view, params.alias)
 
     async def _take(self, asker: Asker, params: SendParams) -> Accepted:
@@ -192,7 +195,7 @@ class Operations:
         principal = asker.principal
         query = HandoffQuery(
             tenant=principal.tenant,
-            sender=principal.name if principal.authenticated else "",
+            sender="" if principal.unrestricted else principal.name,
             face=asker.face,
             states=states_of(params.status) if params.status else frozenset(),
             context_id=params.context_id,

@@ -14,7 +14,9 @@ from starlette.routing import Route
 
 from a2a_handoff.core.agents import Status
 from a2a_handoff.core.events import State
-from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.ports import Gate
+from a2a_handoff.security.principals import within
+from a2a_handoff.transports.asgi import tenant_of
 from a2a_handoff.transports.live import (
     CURSOR,
     EVENTS_MAX,
@@ -44,7 +46,7 @@ _OLD = (
 )
 
 
-def routes(rest: RestSurface, live: LiveSurface, gate: OpenGate) -> list[Route]:
+def routes(rest: RestSurface, live: LiveSurface, gate: Gate) -> list[Route]:
     """The routes, and the one that describes them."""
     rows = table(rest, live)
     described = document([operation for operation, _ in rows])
@@ -68,10 +70,11 @@ def _route(operation: Operation, endpoint: Callable[[Request], Awaitable[Respons
     return route
 
 
-def _endpoint(handler: Handler, gate: OpenGate) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(handler: Handler, gate: Gate) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            principal = gate.admit(request.headers.get("authorization", ""))
+            principal = await gate.admit(request.headers.get("authorization", ""))
+            principal = within(principal, tenant_of(request.scope))
             answer = await handler(request, principal)
             return answer.response() if isinstance(answer, Done) else answer
         except ClientDisconnect:

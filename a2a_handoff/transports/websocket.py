@@ -23,13 +23,16 @@ from msgspec.structs import replace
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.bulletin import Bulletin, Reading
 from a2a_handoff.config import Settings
+from a2a_handoff.core.agents import fold
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.inbox import Found, Seat
-from a2a_handoff.ports import Clock, Principal, StoreUnavailable
-from a2a_handoff.security.principals import OpenGate
+from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable
+from a2a_handoff.ports import Scope as Allowed
+from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
-from a2a_handoff.transports.asgi import Receive, Scope, Send, headers_of, text_header
+from a2a_handoff.transports.asgi import Receive, Scope, Send, headers_of, tenant_of, text_header
 from a2a_handoff.transports.calls import NativeCalls, Origin
+from a2a_handoff.transports.expiry import left_s
 from a2a_handoff.transports.rendering import refusal_of
 from a2a_handoff.wire import faults, native
 from a2a_handoff.wire.cursor import Cursor, written
@@ -37,6 +40,10 @@ from a2a_handoff.wire.envelope import open_object
 from a2a_handoff.wire.native import frames, views
 
 PATH = "/ws"
+#: The protocol that a client may offer, and before a token the one that carries it: pages in a browser can
+#: set no header.
+PROTOCOL = "a2a-handoff"
+BEARER_PROTOCOL = "bearer."
 #: Frames that a client may get wrong before its hello is taken.
 GREETINGS_MAX = 5
 #: Offers that are looked for at once.
@@ -45,6 +52,7 @@ OFFERS_AT_ONCE = 16
 #: Close codes of ours, from the range for private use (RFC 6455 section 7.4.2).
 NO_HELLO = 4408
 NOT_UNDERSTOOD = 4400
+EXPIRED = 4401
 _FAULT = 1011
 _GOODBYES = frozenset({1000, 1001})
 
@@ -67,7 +75,7 @@ class SocketSurface:
         calls: NativeCalls,
         bulletin: Bulletin,
         *,
-        gate: OpenGate,
+        gate: Gate,
         telemetry: Telemetry,
         clock: Clock,
         settings: Settings,
@@ -76,7 +84,7 @@ class SocketSurface:
         self.calls = calls
         self.bulletin = bulletin
         self.settings = settings
-        self._gate = gate
+        self.gate = gate
         self._telemetry = telemetry
         self._clock = clock
 
@@ -88,11 +96,13 @@ class SocketSurface:
         try:
             if scope["path"] != PATH:
                 raise HandoffError(Code.NOT_FOUND)
-            principal = self._gate.admit(text_header(headers, b"authorization"))
+            chosen, authorization = _credentials(headers, scope)
+            principal = within(await self.gate.admit(authorization), tenant_of(scope))
+            principal.require(Allowed.WORK)
             if self.broker.inbox.closing:
                 raise HandoffError(Code.UNAVAILABLE, "The broker is stopping; try another one.")
             await receive()
-            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.accept", "subprotocol": chosen})
             await _Socket(self, principal, receive, send).run()
         except HandoffError as error:
             status = error.row.http
@@ -114,6 +124,16 @@ class SocketSurface:
             )
 
 
+def _credentials(headers: dict[bytes, bytes], scope: Scope) -> tuple[str | None, str]:
+    """The protocol that is chosen of those that the client offers, and what proves who it is."""
+    offered: list[str] = scope.get("subprotocols") or []
+    authorization = text_header(headers, b"authorization")
+    token = next((name for name in offered if name.startswith(BEARER_PROTOCOL)), "")
+    if token and not authorization:
+        authorization = f"Bearer {token.removeprefix(BEARER_PROTOCOL)}"
+    return (PROTOCOL if PROTOCOL in offered else None), authorization
+
+
 async def refuse_handshake(scope: Scope, send: Send, error: HandoffError) -> None:
     """Answer the request for a socket with a problem instead of one."""
     if "websocket.http.response" not in scope.get("extensions", {}):
@@ -130,6 +150,7 @@ class _Socket:
     """One open socket. Two tasks follow what it is told, beside the one that reads."""
 
     __slots__ = (
+        "_bearer",
         "_channels",
         "_instance_id",
         "_principal",
@@ -147,6 +168,7 @@ class _Socket:
 
     def __init__(self, surface: SocketSurface, principal: Principal, receive: Receive, send: Send) -> None:
         self._surface = surface
+        self._bearer = principal.name
         self._principal = principal
         self._receive = receive
         self._send = send
@@ -249,7 +271,15 @@ class _Socket:
         followers = [asyncio.create_task(self._follow(work)) for work in (self._show_offers, self._tell)]
         try:
             while True:
-                body, code = await self._heard()
+                left = left_s(self._principal, self._surface.broker.now())
+                limit = asyncio.timeout(left)
+                try:
+                    async with limit:
+                        body, code = await self._heard()
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                    break
                 if body is None:
                     return code
                 await self._write(await self._obeyed(body))
@@ -257,6 +287,8 @@ class _Socket:
             for follower in followers:
                 follower.cancel()
             await asyncio.gather(*followers, return_exceptions=True)
+        await self._close(EXPIRED, "The token has expired. Come back with a new one and the cursor.")
+        return EXPIRED
 
     async def _heard(self) -> tuple[bytes | None, int]:
         """The next message; without one, the code of the close."""
@@ -310,8 +342,19 @@ class _Socket:
                 return _answer("ok", opening, agent=Raw(native.encode(views.agent_out(view))))
             case frames.PingFrame():
                 return _answer("pong", opening)
+            case frames.TokenFrame(token=token):
+                self._principal = await self._renewed(token)
+                return _answer("ok", opening)
             case _:
                 raise HandoffError(Code.WRONG_STATE, f"This socket is that of {principal.name!r} already.")
+
+    async def _renewed(self, token: str) -> Principal:
+        """The caller with a new token, which must be of the same agent. Raises ``HandoffError``."""
+        old, new = self._principal, await self._surface.gate.admit(f"Bearer {token}")
+        if (fold(new.name), new.tenant) != (fold(self._bearer), old.tenant):
+            raise HandoffError(Code.FORBIDDEN, "The token is of another agent than this socket.")
+        new.require(Allowed.WORK)
+        return replace(new, name=old.name)
 
     # --- what goes out ---------------------------------------------------------------------------
 

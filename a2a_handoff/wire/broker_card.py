@@ -25,12 +25,32 @@ FACE_TENANT = "agents/"
 _SKILLS_MAX = 500
 _MODES = ["text/plain", "application/json", "application/octet-stream"]
 
+#: How callers say who they are: in the form of 1.0, with the members by which 0.3 has it beside them.
+_SECURED: dict[str, Any] = {
+    "securitySchemes": {
+        "bearer": {
+            "httpAuthSecurityScheme": {"scheme": "Bearer", "bearerFormat": "JWT"},
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+        }
+    },
+    "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
+    "security": [{"bearer": []}],
+    "supportsAuthenticatedExtendedCard": True,
+}
+
 #: ``preferredTransport`` and ``additionalInterfaces`` are of 0.3, ``authentication`` is of 0.1.
 _BINDINGS = (("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3"))
 
 
-def broker_card(url: str, agents: Iterable[Agent], *, grpc: str = "") -> tuple[bytes, str]:
-    """The broker's own card at ``url``, and its ETag. ``grpc`` is where it is reached over gRPC."""
+def broker_card(
+    url: str, agents: Iterable[Agent], *, grpc: str = "", secured: bool = False
+) -> tuple[bytes, str]:
+    """The broker's own card at ``url``, and its ETag.
+
+    ``grpc`` is where it is reached over gRPC. ``secured``: callers need a token.
+    """
     skills: dict[str, dict[str, Any]] = {}
     for agent in agents:
         for skill in agent.skills:
@@ -50,10 +70,11 @@ def broker_card(url: str, agents: Iterable[Agent], *, grpc: str = "") -> tuple[b
         "returns what nobody takes."
     )
     listed = [skills[name] for name in sorted(skills)]
-    return _card(url, "a2a-handoff", description, __version__, listed, _grpc_interfaces(grpc))
+    more = _grpc_interfaces(grpc)
+    return _card(url, "a2a-handoff", description, __version__, listed, more, secured=secured)
 
 
-def face_card(url: str, agent: Agent, *, grpc: str = "") -> tuple[bytes, str]:
+def face_card(url: str, agent: Agent, *, grpc: str = "", secured: bool = False) -> tuple[bytes, str]:
     """The card of the address at which the broker stands for one agent, and its ETag.
 
     gRPC has one address for all, so there the tenant says whose face it is; 0.3 has no tenants.
@@ -67,12 +88,13 @@ def face_card(url: str, agent: Agent, *, grpc: str = "") -> tuple[bytes, str]:
         for interface in _grpc_interfaces(grpc)
         if interface["protocolVersion"] == "1.0"
     ]
-    return _card(address, name, description, agent.version or __version__, skills, interfaces)
+    version = agent.version or __version__
+    return _card(address, name, description, version, skills, interfaces, secured=secured)
 
 
 def own_card(agent: Agent) -> tuple[bytes, str]:
     """An agent's own card as it came, so that its signature stays good, and its ETag."""
-    return agent.card, _etag(agent.card)
+    return agent.card, etag_of(agent.card)
 
 
 def _skill(skill: Skill, agent: Agent) -> dict[str, Any]:
@@ -104,6 +126,8 @@ def _card(
     version: str,
     skills: list[dict[str, Any]],
     more: list[dict[str, str]],
+    *,
+    secured: bool,
 ) -> tuple[bytes, str]:
     address = url.rstrip("/") + "/"
     extension = {
@@ -126,6 +150,7 @@ def _card(
                 "pushNotifications": True,
                 "stateTransitionHistory": False,
                 "extensions": [extension],
+                "extendedAgentCard": secured,
             },
             "defaultInputModes": _MODES,
             "defaultOutputModes": _MODES,
@@ -142,13 +167,15 @@ def _card(
                 if interface["protocolVersion"] == "0.3"
             ],
             "provider": {"organization": "a2a-handoff", "url": address},
-            "authentication": {"schemes": []},
+            "authentication": {"schemes": ["Bearer"] if secured else []},
+            **(_SECURED if secured else {}),
         }
     )
-    return body, _etag(body)
+    return body, etag_of(body)
 
 
-def _etag(body: bytes) -> str:
+def etag_of(body: bytes) -> str:
+    """The strong validator of a card (RFC 9110 section 8.8.3)."""
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 

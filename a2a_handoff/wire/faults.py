@@ -191,9 +191,17 @@ def _headers(error: HandoffError) -> tuple[tuple[str, str], ...]:
     headers = () if wait is None else (("Retry-After", str(wait)),)
     if ALLOW in error.facts:
         return (*headers, ("Allow", error.facts[ALLOW]))
+    challenge = _challenge(error)
+    return (*headers, ("WWW-Authenticate", challenge)) if challenge else headers
+
+
+def _challenge(error: HandoffError) -> str:
+    """How to get in (RFC 6750 section 3); empty if that is not what is wrong."""
     if error.code is Code.UNAUTHENTICATED:
-        return (*headers, ("WWW-Authenticate", "Bearer"))
-    return headers
+        return 'Bearer error="invalid_token"' if error.facts else "Bearer"
+    if error.code is Code.FORBIDDEN and "scope" in error.facts:
+        return f'Bearer error="insufficient_scope", scope="{error.facts["scope"]}"'
+    return ""
 
 
 def _old_name(code: Code) -> str:

@@ -159,7 +159,7 @@ def test_only_who_sent_the_task_sees_or_changes_them(house: Broker, who: str) ->
     assert house.loop.run(operations.get_push(asker("shop"), named)).id == "w"
     with pytest.raises(HandoffError):
         house.loop.run(operations.list_push(asker("shop", tenant="other"), named))
-    house.loop.run(operations.delete_push(asker("admin", scopes=("supervisor",)), named))
+    house.loop.run(operations.delete_push(asker("admin", scopes=("handoff:admin",)), named))
     assert urls(house, task["id"]) == []
 
 

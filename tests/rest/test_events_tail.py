@@ -201,9 +201,9 @@ def test_a_tail_shows_what_its_reader_takes_part_in(b: Broker) -> None:
 
     assert b.loop.run(read("cursor")) == [mine, mine]
     assert len(b.loop.run(read("shop"))) == 4
-    assert len(b.loop.run(read("boss", "supervisor"))) == 4
+    assert len(b.loop.run(read("boss", "handoff:admin"))) == 4
     assert b.loop.run(read("stranger")) == []
-    assert b.loop.run(read("boss", "supervisor", tenant="other")) == []
+    assert b.loop.run(read("boss", "handoff:admin", tenant="other")) == []
 
 
 def test_two_readers_see_the_same_at_their_own_pace(b: Broker) -> None:

@@ -256,7 +256,10 @@ def test_baggage_of_callers_goes_nowhere(exporting, receiver):
 
 
 def test_a_strangers_trace_is_not_continued(exporting, receiver):
-    ask(exporting.asgi(an_app(), trusts=lambda _scope: False), "/api/tasks/1", headers=traced())
+    async def nobody(_scope: Any) -> bool:
+        return False
+
+    ask(exporting.asgi(an_app(), trusts=nobody), "/api/tasks/1", headers=traced())
     (span,) = spans(receiver, exporting)
     assert span.trace_id != TRACE
     assert span.parent_id == ""

@@ -107,6 +107,13 @@ class PingFrame(Inbound, _Asked):
     type: Literal["ping"]
 
 
+class TokenFrame(Inbound, _Asked):
+    """A new token, before the one that the socket came with expires. It must be of the same agent."""
+
+    type: Literal["token"]
+    token: str = Field(min_length=1, max_length=16_384)
+
+
 #: The model of each kind of frame that a client sends.
 FROM_CLIENT: Mapping[str, type[Inbound]] = MappingProxyType(
     {
@@ -116,6 +123,7 @@ FROM_CLIENT: Mapping[str, type[Inbound]] = MappingProxyType(
         "broadcast": SayFrame,
         "heartbeat": BeatFrame,
         "ping": PingFrame,
+        "token": TokenFrame,
     }
 )
 

@@ -21,7 +21,7 @@ from a2a_handoff import __version__, chores
 from a2a_handoff.client import A2AClient, WebhookClient, WellKnownCardFetcher
 from a2a_handoff.client.documents import read_document
 from a2a_handoff.clock import SystemClock
-from a2a_handoff.config import Settings
+from a2a_handoff.config import ConfigurationError, Settings
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
@@ -57,8 +57,9 @@ from a2a_handoff.transports.rendering import refuse
 from a2a_handoff.transports.rest import RestSurface
 from a2a_handoff.transports.routes import routes as native_routes
 from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
+from a2a_handoff.trust import judge_of, seal_of
 from a2a_handoff.wire import faults
-from a2a_handoff.wire.broker_card import broker_card, face_card, own_card
+from a2a_handoff.wire.broker_card import broker_card, etag_of, face_card, own_card
 
 if TYPE_CHECKING:
     from a2a_handoff.transports.grpc import GrpcSurface
@@ -70,6 +71,7 @@ _QUEUE_EVERY_S = 2.0
 _STORE_ANSWERS_S = 2.0
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+_KEYS_PATH = "/.well-known/jwks.json"
 #: Below the address of an agent: a card that leads through the broker, also of an agent that has its own.
 _FACE_CARD = "/agent-card.json"
 #: First steps of paths that there are also below ``/{tenant}`` (A2A 1.0 section 11.3.1 and beyond).
@@ -107,6 +109,8 @@ class Application:
         self._counter = BpeCounter()
         self._client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
         self._hooks = WebhookClient(policy, now=self.clock.now)
+        self._judge = judge_of(settings, policy, self.clock)
+        self._seal = seal_of(settings)
         self.service = service = Service(
             settings,
             Ports(
@@ -114,6 +118,7 @@ class Application:
                 client=self._client,
                 hooks=self._hooks,
                 fetcher=WellKnownCardFetcher(policy),
+                verifier=self._judge,
                 policy=policy,
                 recorder=self.telemetry,
                 counter=self._counter,
@@ -211,6 +216,8 @@ class Application:
         await self.service.stop(grace_s=self.settings.grace / 2)
         await self._client.close()
         await self._hooks.close()
+        if self._judge is not None:
+            await self._judge.close()
         await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
         with contextlib.suppress(StoreUnavailable):
             await self._set_mark()
@@ -347,6 +354,7 @@ class Application:
             # Calls do not come here; these are known so that a refusal of other methods can name them.
             *(Route(path, self._front_page, methods=["POST"]) for path in _RPC_PATHS),
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
+            Route(_KEYS_PATH, self._keys, methods=["GET"]),
             *(
                 Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"])
                 for path in (*_CARD_PATHS, _FACE_CARD)
@@ -390,7 +398,7 @@ class Application:
         else:
             tenant = tenant_of(request.scope) or self.settings.default_tenant
             card = broker_card(self.url, self.registry.agents(tenant), grpc=self._grpc_address)
-        return _card_response(request, card)
+        return _card_response(request, self._signed(card))
 
     async def _face_card(self, request: Request) -> Response:
         """An agent's own card, byte for byte; without one, or if asked, one that leads through the broker."""
@@ -401,10 +409,23 @@ class Application:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         asked = request.scope["path"] == f"/agents/{agent_id}{_FACE_CARD}"
         if asked or not agent.card:
-            return _card_response(
-                request, face_card(self.url, agent, grpc=self._grpc_address, secured=self._gate.closed)
-            )
+            card = face_card(self.url, agent, grpc=self._grpc_address, secured=self._gate.closed)
+            return _card_response(request, self._signed(card))
         return _card_response(request, own_card(agent))
+
+    def _signed(self, card: tuple[bytes, str]) -> tuple[bytes, str]:
+        """A card of ours with its signatures, if there is a key for them."""
+        if self._seal is None:
+            return card
+        body = self._seal.signed(card[0])
+        return body, etag_of(body)
+
+    async def _keys(self, request: Request) -> Response:
+        """The public key that the broker's cards are signed with (RFC 7517 section 5)."""
+        if self._seal is None:
+            raise HandoffError(Code.NOT_FOUND)
+        card = self._seal.key_set, etag_of(self._seal.key_set)
+        return _card_response(request, card, media_type="application/jwk-set+json")
 
     async def _no_face(self, request: Request) -> Response:
         """A path below the address of an agent that is not there, or one that it does not have."""
@@ -505,22 +526,19 @@ def _reading(counted: tuple[int, float] | None, now: float) -> tuple[int, float]
     return count, max(0.0, now - oldest_at)
 
 
-def _card_response(request: Request, card: tuple[bytes, str]) -> Response:
+def _card_response(
+    request: Request, card: tuple[bytes, str], *, media_type: str = "application/json"
+) -> Response:
     """A card with its ETag (A2A 1.0 section 8.6.1)."""
     body, etag = card
     headers = {"ETag": etag, "Cache-Control": "max-age=60"}
     if _is_named(etag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    return Response(body, media_type=media_type, headers=headers)
 
 
 def _is_named(etag: str, header: str) -> bool:
     """Whether ``If-None-Match`` names a tag: a list, or ``*``, compared weakly (RFC 9110 section 13.1.2)."""
     return any(named.strip().removeprefix("W/") in ("*", etag) for named in header.split(","))
-
-
-class ConfigurationError(Exception):
-    """A setting that is well-formed and cannot work."""
-
 
 __all__ = ["Application", "ConfigurationError"]

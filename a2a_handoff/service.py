@@ -31,6 +31,7 @@ from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import (
     AgentClient,
     CardFetcher,
+    CardVerifier,
     Clock,
     HookClient,
     Recorder,
@@ -60,6 +61,7 @@ class Ports:
     counter: TokenCounter
     clock: Clock
     rules: RoutingRules | None = None
+    verifier: CardVerifier | None = None
 
 
 class Service:
@@ -77,6 +79,8 @@ class Service:
             rules=ports.rules,
             presence_s=settings.presence,
             lease_s=settings.lease,
+            refresh_s=settings.card_refresh,
+            verifier=ports.verifier,
         )
         feed = Feed()
         self.journal = journal = Journal(store=store, feed=feed, notifier=notifier)

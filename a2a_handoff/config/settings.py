@@ -166,6 +166,41 @@ class Settings(BaseModel):
         allowed="1 to 64 of a-z A-Z 0-9 . _ -",
     )
 
+    # --- the cards of agents, and the broker's own -----------------------------------------------
+    card_refresh: float = _seconds(
+        300, "How often a card that has an address is read again, to see whether it changed.", ge=1, le=_DAY_S
+    )
+    card_signatures: Literal["ignore", "verify", "require"] = _setting(
+        "verify",
+        "What the signatures of a card must be. verify: those by known keys must be good, and what is found "
+        "stands with the agent; require: cards without a good one are not taken. Cards of the card folder are "
+        "the operator's own and not asked.",
+    )
+    card_keys: Path | None = _setting(
+        None,
+        "JSON Web Key Set with the public keys of those whose cards are trusted. Needs the extra `signing`.",
+        allowed="a file",
+    )
+    card_key_urls: str = _setting(
+        "",
+        "Addresses of key sets that a card may name (`jku`); no other is called. Needs the extra `signing`.",
+        allowed="https URLs with spaces between them; http on loopback",
+    )
+    card_signing_key: Path | None = _setting(
+        None,
+        "Private key to sign the broker's cards with: P-256, Ed25519 or RSA. Its public half is served at "
+        "/.well-known/jwks.json. Needs the extra `signing`.",
+        allowed="a file: a JSON Web Key, or PEM without a password",
+    )
+    card_signing_kid: str = _setting(
+        "", "Name of that key. Unset: the one in the file, else its thumbprint.", allowed="text"
+    )
+    card_signing_jku: str = _setting(
+        "",
+        "Address of the key set to name in those signatures. Unset: none is named.",
+        allowed="an http or https URL",
+    )
+
     # --- the handoff -----------------------------------------------------------------------------
     ack_wait: float = _seconds(
         5, "How long a push agent may take to say that it is ready.", ge=0.05, le=3_600
@@ -379,6 +414,31 @@ class Settings(BaseModel):
         if path is not None and not path.is_file():
             raise ValueError(f"is not a file ({path.absolute()})")
         return path
+
+    @field_validator("card_signatures", mode="before")
+    @classmethod
+    def _policy_word(cls, value: object) -> object:
+        return cls._fold(value)
+
+    @field_validator("card_keys", "card_signing_key")
+    @classmethod
+    def _key_file(cls, path: Path | None) -> Path | None:
+        return cls._file(path)
+
+    @field_validator("card_signing_jku")
+    @classmethod
+    def _key_url(cls, url: str) -> str:
+        return cls._url(url)
+
+    @field_validator("card_key_urls")
+    @classmethod
+    def _key_urls(cls, urls: str) -> str:
+        for url in urls.split():
+            parts = urlsplit(url)
+            safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+            if not safe or not parts.hostname:
+                raise ValueError("has an address that is not https: anybody on the way could change the keys")
+        return urls
 
     @field_validator("default_tenant")
     @classmethod

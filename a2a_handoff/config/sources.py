@@ -44,10 +44,6 @@ class ConfigurationError(Exception):
     """A setting that is well-formed and cannot work."""
 
 
-class ConfigurationError(Exception):
-    """A setting that is well-formed and cannot work."""
-
-
 def read(
     *,
     environ: Mapping[str, str],

@@ -150,6 +150,9 @@ class Talk:
             if self._handed_over():
                 await self._change(settle=True)
                 return True
+            if self.follow_up and await self._stands_as_before(first):
+                # A stream begins with the task (A2A 1.0 section 3.1.2), here as it was before this message.
+                first = await anext(updates, first)
             if await self.take([first]):
                 return True
             async with contextlib.aclosing(_batches(updates)) as batches:
@@ -269,6 +272,14 @@ class Talk:
         known = State.AUTH_REQUIRED if auth else State.INPUT_REQUIRED
         nothing_new = not update.message and not update.outputs
         return update.snapshot and nothing_new and self._waits() and self.handoff.state is known
+
+    async def _stands_as_before(self, update: Update) -> bool:
+        """Whether an answer only says what was asked before; of a stream more may follow."""
+        if not update.snapshot or update.state is None or not update.state.asks:
+            return False
+        fresh = await self._only_new(update, set())
+        known = await _patiently(lambda: self.talks.journal.known_outputs(self.handoff.id))
+        return not fresh.outputs and fresh.message in (b"", *known)
 
     def _waits(self) -> bool:
         """Whether it is known that the target waits for the caller."""

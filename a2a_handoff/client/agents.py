@@ -211,8 +211,10 @@ class A2AClient:
                 if update.remote_task_id not in ("", task_id):
                     continue
                 yield replace(update, traceparent=traceparent) if traceparent and not heard else update
+                # The task that a stream begins with may ask as it did before; more may follow.
+                opening = not heard and update.snapshot and update.state is not None and update.state.asks
                 heard = True
-                if _settled(update):
+                if _settled(update) and not opening:
                     return
             if chunk is None:
                 break

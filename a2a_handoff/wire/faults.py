@@ -142,8 +142,8 @@ def jsonrpc(error: HandoffError, generation: Generation, request_id: bytes = b"n
 def a2a_http(error: HandoffError, generation: Generation) -> Refusal:
     """The answer of the A2A HTTP+JSON binding: google.rpc.Status in ``error`` (section 11.6).
 
-    Generation 0.3 also has ``type`` and ``message`` at the top, where its clients look. The first
-    generation over plain HTTP gets the JSON-RPC error object in ``error``.
+    Generation 0.3 also has ``type``, ``code`` (that of JSON-RPC) and ``message`` at the top, where the
+    Python and the JavaScript SDK of that generation look. The first generation over plain HTTP gets the JSON-RPC error object in ``error``.
     """
     row = error.row
     if generation is Generation.V0_1:
@@ -158,7 +158,7 @@ def a2a_http(error: HandoffError, generation: Generation) -> Refusal:
         }
     }
     if generation is Generation.V0_3:
-        answer |= {"type": _old_name(error.code), "message": error.message}
+        answer |= {"type": _old_name(error.code), "code": row.jsonrpc, "message": error.message}
     return Refusal(status=row.a2a_http, media_type=JSON, body=pack(answer), headers=_headers(error))
 
 

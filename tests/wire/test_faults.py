@@ -130,6 +130,7 @@ def test_0_3_over_http_names_the_error_where_its_clients_look() -> None:
         }.get(name) or Code(A2A_ERROR_REASONS[kind].lower())
         body = json.loads(faults.a2a_http(HandoffError(code), Generation.V0_3).body)
         assert body["type"] == name
+        assert body["code"] == ERRORS[code].jsonrpc
         assert body["message"]
 
 

@@ -143,7 +143,8 @@ def a2a_http(error: HandoffError, generation: Generation) -> Refusal:
     """The answer of the A2A HTTP+JSON binding: google.rpc.Status in ``error`` (section 11.6).
 
     Generation 0.3 also has ``type``, ``code`` (that of JSON-RPC) and ``message`` at the top, where the
-    Python and the JavaScript SDK of that generation look. The first generation over plain HTTP gets the JSON-RPC error object in ``error``.
+    Python and the JavaScript SDK of that generation look. The first generation over plain HTTP gets the
+    JSON-RPC error object in ``error``.
     """
     row = error.row
     if generation is Generation.V0_1:

@@ -33,7 +33,7 @@ from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
 from a2a_handoff.stores import open_store
-from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry
+from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, relate
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import (
@@ -47,6 +47,8 @@ from a2a_handoff.transports.asgi import (
     text_header,
 )
 from a2a_handoff.transports.asyncapi import document as asyncapi
+from a2a_handoff.transports.callbacks import PATH as CALLBACKS
+from a2a_handoff.transports.callbacks import CallbackSurface
 from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
@@ -155,6 +157,9 @@ class Application:
         )
         self._native = native_routes(rest, live, gate)
         inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
+        self._callbacks = CallbackSurface(
+            service.callbacks, service.dispatcher.hearing, relate=relate, body_max=settings.max_body
+        )
         self._mcp = McpSurface(inside, body_max=settings.max_body)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
@@ -282,6 +287,8 @@ class Application:
         headers = headers_of(scope)
         if b"traceparent" not in headers:
             return False
+        if self._callbacks.lets_in(scope):
+            return True
         try:
             return (await self._caller(headers, scope)).trusted
         except HandoffError:
@@ -363,6 +370,7 @@ class Application:
             Route("/agents/{agent_id}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/agents/{agent_id}/{rest:path}", self._no_face, methods=["GET", "POST", "DELETE"]),
             Route("/mcp", self._mcp),
+            Route(CALLBACKS, self._callbacks.take, methods=["POST"]),
             Route("/asyncapi.json", self._asyncapi, methods=["GET"]),
             Route("/healthz", self._healthz, methods=["GET"]),
             Route("/readyz", self._readyz, methods=["GET"]),

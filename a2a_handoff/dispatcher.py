@@ -16,11 +16,14 @@ from typing import Any
 
 from a2a_handoff import chores
 from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.callbacks import Callbacks
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State, WorkKind
 from a2a_handoff.courier import Courier
 from a2a_handoff.errands import Claims, Errands, grown
+from a2a_handoff.exchange import Exchange
+from a2a_handoff.hearing import Hearing
 from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger
 from a2a_handoff.ports import (
     AgentClient,
@@ -56,6 +59,7 @@ class Dispatcher:
         broker: HandoffBroker,
         registry: Registry,
         client: AgentClient,
+        callbacks: Callbacks,
         courier: Courier,
         notifier: Notifier,
         clock: Clock,
@@ -66,13 +70,26 @@ class Dispatcher:
         self._notifier = notifier
         self._clock = clock
         self._claims = Claims(store=store, ledger=ledger, notifier=notifier, clock=clock)
+        exchange = Exchange(
+            ledger=ledger, broker=broker, registry=registry, client=client, callbacks=callbacks, clock=clock
+        )
         self._errands = Errands(
             claims=self._claims,
             ledger=ledger,
             broker=broker,
             registry=registry,
             client=client,
+            exchange=exchange,
             courier=courier,
+            clock=clock,
+        )
+        #: Takes what agents say of themselves.
+        self.hearing = Hearing(
+            ledger=ledger,
+            journal=broker.journal,
+            registry=registry,
+            exchange=exchange,
+            spawn=self._spawn,
             clock=clock,
         )
         self._tasks: dict[asyncio.Task[None], WorkKey] = {}

@@ -92,6 +92,7 @@ class Errands:
         broker: HandoffBroker,
         registry: Registry,
         client: AgentClient,
+        exchange: Exchange,
         courier: Courier,
         clock: Clock,
     ) -> None:
@@ -103,7 +104,7 @@ class Errands:
         self._clock = clock
         self._put_back = claims.put_back
         self._settle = claims.settle
-        self._exchange = Exchange(ledger=ledger, broker=broker, registry=registry, client=client, clock=clock)
+        self._exchange = exchange
         self._begun: dict[str, set[WorkKey]] = {}
         self._misses: dict[str, int] = {}
         self._handlers: dict[WorkKind, Handler] = {

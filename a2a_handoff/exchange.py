@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.callbacks import Callbacks
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Generation
 from a2a_handoff.core.errors import HandoffError
@@ -67,6 +68,7 @@ class Exchange:
         broker: HandoffBroker,
         registry: Registry,
         client: AgentClient,
+        callbacks: Callbacks,
         clock: Clock,
     ) -> None:
         self.ledger = ledger
@@ -74,6 +76,7 @@ class Exchange:
         self.journal = broker.journal
         self.registry = registry
         self.client = client
+        self.callbacks = callbacks
         self.clock = clock
         self.talks = Talks(ledger=ledger, broker=broker, registry=registry, client=client, clock=clock)
 
@@ -130,7 +133,11 @@ class Exchange:
         """The task as the agent will get it. Nothing is sent yet: what goes wrong here is in no doubt."""
         event = await self.journal.request_of(h.id)
         delivery = task_delivery(event, h, attempt, agent, self.broker.count)
-        return replace(delivery, remote_context_id=await self._known_context(event, h, agent))
+        return replace(
+            delivery,
+            remote_context_id=await self._known_context(event, h, agent),
+            callback=self.callbacks.of(h.id, attempt, agent),
+        )
 
     async def deliver(
         self,
@@ -146,7 +153,14 @@ class Exchange:
         event = await self.journal.request_of(h.id)
         answers = self.client.send(agent, delivery, first_wait_s=None)
         talk = Talk(
-            talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event, resent=resent
+            talks=self.talks,
+            key=key,
+            handoff=h,
+            attempt=attempt,
+            agent=agent,
+            event=event,
+            resent=resent,
+            calls_back=delivery.callback is not None,
         )
         self.talks.become_reader(talk)
         await talk.run(answers)
@@ -175,29 +189,93 @@ class Exchange:
         else:
             message = await self.journal.reply_of(h.id, key.ref)
             delivery = reply_delivery(h, attempt, message)
+        delivery = replace(delivery, callback=self.callbacks.of(h.id, attempt, agent))
         answers = self.client.send(agent, delivery, first_wait_s=None)
         talk = Talk(
-            talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event, follow_up=True
+            talks=self.talks,
+            key=key,
+            handoff=h,
+            attempt=attempt,
+            agent=agent,
+            event=event,
+            follow_up=True,
+            calls_back=delivery.callback is not None,
         )
         self.talks.become_reader(talk)
         await talk.run(answers)
 
     async def reconcile(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> bool:
-        """Ask the target how its task stands, and follow it if it goes on.
+        """Ask the target how its task stands, and follow it if it goes on and does not call back.
 
         True if the conversation came to an end; ``key`` is settled then. Raises ``AgentError``.
         """
-        event = await self.journal.request_of(h.id)
-        talk = Talk(
-            talks=self.talks, key=key, handoff=h, attempt=attempt, agent=agent, event=event, asking=True
-        )
+        talk = await self._question(key, h, attempt, agent)
         if not self.talks.become_reader(talk):
             return False
         try:
-            while not await talk.ask():
-                if not talk.overtaken:
-                    return False
-                talk.overtaken = False
-            return True
+            return await talk.ask_on()
         finally:
             self.talks.leave(talk)
+
+    async def called_back(
+        self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent, said: Update
+    ) -> None:
+        """The target called. What it says of the end is its word; anything else is a hint to ask it.
+
+        Notifications may come twice, late and in any order, so nothing but the end and the words with it is
+        taken from one, and both only once. ``key`` is settled with the end. Raises ``AgentError`` if the
+        target could not be asked.
+        """
+        talk = await self._question(key, h, attempt, agent)
+        reading = self.talks.become_reader(talk)
+        try:
+            if is_end(said):
+                await talk.take([said])
+            elif reading:
+                await self._look(talk, said)
+            elif reader := self.talks.reader(h.id):
+                reader.hinted = True
+                if _over(said):
+                    await self._look(talk, said)
+        finally:
+            self.talks.leave(talk)
+
+    async def _look(self, talk: Talk, said: Update) -> None:
+        """Ask the target, which has more to say than one notification, and may say it in vain."""
+        if not talk.attempt.remote.task_id:
+            if not said.remote_task_id:
+                return
+            # The answer to the delivery was lost, or is still to come: now the task has a name.
+            taken = replace(said, message=b"", outputs=(), metadata=b"", state=RemoteState.WORKING)
+            await talk.take([taken])
+        elif said.message and said.state is RemoteState.WORKING and not talk.handoff.state.asks:
+            await talk.take([replace(said, snapshot=True)])
+        try:
+            if await talk.ask_on():
+                return
+        except AgentError:
+            if not _over(said):
+                raise
+        if _over(said):
+            await talk.take([said])
+
+    async def _question(self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent) -> Talk:
+        return Talk(
+            talks=self.talks,
+            key=key,
+            handoff=h,
+            attempt=attempt,
+            agent=agent,
+            event=await self.journal.request_of(h.id),
+            asking=True,
+            calls_back=self.callbacks.wanted_of(agent),
+        )
+
+
+def is_end(said: Update) -> bool:
+    """Whether a notification has all of the end of a task in it: the task itself, or a reply in its place."""
+    return said.reply or (said.snapshot and _over(said))
+
+
+def _over(said: Update) -> bool:
+    return said.state is not None and said.state.terminal

@@ -462,11 +462,19 @@ class Recorder(Protocol):
 # --- agents: outbound ----------------------------------------------------------------------------
 
 
+class Callback(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent is to call the broker about one attempt, and with what. ``token`` is a secret."""
+
+    url: str
+    token: str
+
+
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """One message to one agent.
 
     ``message`` is A2A 1.0 JSON, with our extension's metadata already in it. ``remote`` ids are set
-    for a follow-up only: a first message never carries ids that the target did not make.
+    for a follow-up only: a first message never carries ids that the target did not make. With a
+    ``callback`` the agent is asked to say there what becomes of its task.
     """
 
     message: bytes
@@ -477,6 +485,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     accepted_output_modes: tuple[str, ...] = ()
     traceparent: str = ""
     tracestate: str = ""
+    callback: Callback | None = None
 
 
 class RemoteState(StrEnum):
@@ -580,7 +589,9 @@ class AgentClient(Protocol):
     def send(self, agent: Agent, delivery: Delivery, *, first_wait_s: float | None) -> AsyncGenerator[Update]:
         """Deliver a message and yield what comes back until a terminal or interrupted state.
 
-        Streams where the agent can; else sends with ``returnImmediately`` and polls; else waits.
+        Streams where the agent can; else sends with ``returnImmediately`` and polls; else waits. With a
+        callback it does not stream, and ends after the first answer; an agent that refuses the callback
+        gets the message without it.
         ``first_wait_s`` bounds the wait for the first sign of an answer (``None``: none), after that
         only the idle limit holds. Ends without a terminal state if the stream was cut: the caller
         then asks with ``get``.
@@ -775,6 +786,7 @@ __all__ = [
     "AgentError",
     "Broadcast",
     "BroadcastPage",
+    "Callback",
     "CardFetcher",
     "CardVerifier",
     "Chain",

@@ -17,6 +17,7 @@ from a2a_handoff import chores
 from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.bulletin import Bulletin
+from a2a_handoff.callbacks import Callbacks
 from a2a_handoff.config import Settings
 from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.rules import RoutingRules
@@ -115,12 +116,14 @@ class Service:
             webhooks=self.webhooks,
             clock=clock,
         )
+        self.callbacks = Callbacks(store=store, url=settings.public_url, mode=settings.callbacks)
         self.dispatcher = Dispatcher(
             store=store,
             ledger=ledger,
             broker=self.broker,
             registry=registry,
             client=ports.client,
+            callbacks=self.callbacks,
             courier=Courier(
                 store=store,
                 journal=journal,
@@ -139,6 +142,7 @@ class Service:
         await self.store.open()
         await self.registry.load(cards, tenant=tenant)
         await self.broadcasts.open()
+        await self.callbacks.open()
 
     def start(self) -> None:
         """Go on with what is unfinished. The store must be open."""

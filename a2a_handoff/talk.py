@@ -24,7 +24,7 @@ from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome, State
+from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.ports import (
@@ -104,7 +104,8 @@ class Talk:
 
     ``resent``: the task may have been sent before. ``asking``: it asks about work that began before.
     ``follow_up``: it passes a message of the caller on. ``overtaken``: another one did so beside it, and
-    what the target asks here may be answered by that.
+    what the target asks here may be answered by that. ``calls_back``: the target says itself when there is
+    more, so that nobody waits for it; ``hinted``: it did while this conversation was under way.
     """
 
     talks: Talks
@@ -117,6 +118,8 @@ class Talk:
     asking: bool = False
     follow_up: bool = False
     overtaken: bool = False
+    calls_back: bool = False
+    hinted: bool = False
 
     async def run(self, answers: AsyncGenerator[Update]) -> None:
         """Read to the end, and settle the work whatever happens.
@@ -126,6 +129,9 @@ class Talk:
         try:
             if await self.read(answers):
                 return
+            if self.calls_back and self.attempt.remote.task_id:
+                await self._park()
+                return
         except AgentError as error:
             await self._failed(error)
             return
@@ -133,12 +139,36 @@ class Talk:
             self.talks.leave(self)
         await self._cut()
 
-    async def ask(self) -> bool:
+    async def _park(self) -> None:
+        """Leave the target alone until it calls back, but for a look now and then."""
+        with contextlib.suppress(AgentError):
+            while self.hinted:
+                if await self.ask_on():
+                    return
+        again = ev.Schedule(
+            kind=WorkKind.RECONCILE,
+            due_at=self.talks.clock.now() + self.handoff.policy.reconcile_every_s,
+            attempt=self.attempt.number,
+        )
+        await _patiently(lambda: self.talks.ledger.swap(self.key, again))
+
+    async def ask_on(self) -> bool:
+        """Ask until nothing came up meanwhile that makes another answer likely. True if it came to an end."""
+        while True:
+            self.overtaken = self.hinted = False
+            if await self._ask():
+                return True
+            if not (self.overtaken or self.hinted):
+                return False
+
+    async def _ask(self) -> bool:
         """How the target's task stands, and then what becomes of it. True if that is its end."""
         client, remote_id = self.talks.client, self.attempt.remote.task_id
         update = await client.get(self.agent, remote_id)
         self._heard()
-        return await self.take([update]) or await self.read(client.subscribe(self.agent, remote_id))
+        if await self.take([update]):
+            return True
+        return not self.calls_back and await self.read(client.subscribe(self.agent, remote_id))
 
     async def read(self, answers: AsyncGenerator[Update]) -> bool:
         """Take in everything that comes. True if the conversation came to its end."""
@@ -254,13 +284,14 @@ class Talk:
         if self.attempt.acked_at is not None:
             known = said | await _patiently(lambda: self.talks.journal.known_outputs(self.handoff.id))
         outputs = tuple(o for o in update.outputs if o.body not in known)
-        if outputs and known:
-            # What was joined of its chunks is written our way.
-            meant = {canonical(body) for body in known if body}
-            outputs = tuple(o for o in outputs if canonical(o.body) not in meant)
         message = update.message
+        fresh = bool(outputs) or (self.calls_back and bool(message) and message not in known)
+        # What was joined of its chunks is written our way, and what was called back the target's other way.
+        meant = {canonical(body) for body in known if body} if fresh and known else set[bytes]()
+        outputs = tuple(o for o in outputs if canonical(o.body) not in meant)
+        repeated = message in known or (bool(message) and bool(meant) and canonical(message) in meant)
         going_on = update.state in (RemoteState.WORKING, RemoteState.SUBMITTED)
-        if message in known and (going_on or self._waits()):
+        if repeated and (going_on or self._waits()):
             message = b""
         said.update(output.body for output in outputs)
         said.add(message)

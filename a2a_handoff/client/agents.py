@@ -41,6 +41,8 @@ _CONNECT_MARGIN_S: Final = 0.25
 _SLACK_S: Final = 1.0
 _POLL_GROWTH: Final = 1.6
 _POLL_MISSES: Final = 3
+#: What agents say that do not call back, or not there: not supported, and wrong parameters.
+_NO_CALLBACK: Final = frozenset({-32003, -32602})
 
 
 class A2AClient:
@@ -96,8 +98,32 @@ class A2AClient:
         """Deliver a message and yield what comes back until a terminal or interrupted state."""
         # Not shorter than connecting may take: a cut there would look like a request that was sent.
         wait_s = None if first_wait_s is None else max(first_wait_s, self._connect_s + _CONNECT_MARGIN_S)
+        if delivery.callback is not None:
+            return self._send_once(agent, delivery, wait_s)
         make = partial(calls.send, agent=agent, delivery=delivery)
         return self._follow(agent, make, wait_s, own=delivery.traceparent)
+
+    async def _send_once(
+        self, agent: Agent, delivery: Delivery, wait_s: float | None
+    ) -> AsyncGenerator[Update]:
+        """Deliver a message to an agent that is to call back. One that refuses to gets it without that."""
+        make = partial(calls.send, agent=agent, delivery=delivery)
+        try:
+            async with aclosing(
+                self._follow(agent, make, wait_s, own=delivery.traceparent, poll=False)
+            ) as answers:
+                async for update in answers:
+                    yield update
+        except AgentError as error:
+            if error.jsonrpc_code not in _NO_CALLBACK:
+                raise
+        else:
+            return
+        async with aclosing(
+            self.send(agent, replace(delivery, callback=None), first_wait_s=wait_s)
+        ) as answers:
+            async for update in answers:
+                yield update
 
     async def get(self, agent: Agent, remote_task_id: str) -> Update:
         """The target's task as it stands, as a snapshot."""
@@ -158,9 +184,15 @@ class A2AClient:
             return await self._read_whole(interface, answer, wait_s=self._call_s)
 
     async def _follow(
-        self, agent: Agent, make: Callable[[Interface], Call], wait_s: float | None, *, own: str = ""
+        self,
+        agent: Agent,
+        make: Callable[[Interface], Call],
+        wait_s: float | None,
+        *,
+        own: str = "",
+        poll: bool = True,
     ) -> AsyncGenerator[Update]:
-        """Send, and yield the events of the stream, or the answer and what polling finds after it.
+        """Send, and yield the events of the stream, or the answer and what polling, if any, finds after it.
 
         ``own`` is our traceparent: a target that sends it back has said nothing about a span of its own.
         """
@@ -177,7 +209,7 @@ class A2AClient:
                 return
             update = await self._read_whole(interface, answer, wait_s=self._idle_s)
         yield _unless_own(update, own)
-        if update.snapshot and update.remote_task_id and not _settled(update):
+        if poll and update.snapshot and update.remote_task_id and not _settled(update):
             async with aclosing(self._poll(interface, update)) as updates:
                 async for update in updates:
                     yield _unless_own(update, own)

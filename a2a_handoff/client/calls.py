@@ -51,12 +51,12 @@ def interface_of(agent: Agent) -> Interface:
 
 
 def send(interface: Interface, agent: Agent, delivery: Delivery) -> Call:
-    """Deliver a message; as a stream if the agent can, else without waiting for the end.
+    """Deliver a message; as a stream if the agent can, else, or if it is to call back, without waiting.
 
     Raises ``AgentError`` if the delivery's message is not a JSON object.
     """
     generation = interface.generation
-    stream = agent.streaming
+    stream = agent.streaming and delivery.callback is None
     try:
         fields = fields_of(delivery.message)
         message_id = _text.decode(fields["messageId"])
@@ -72,8 +72,10 @@ def send(interface: Interface, agent: Agent, delivery: Delivery) -> Call:
     if generation is Generation.V0_1:
         if modes:
             params["acceptedOutputModes"] = modes
+        params |= _called_back(interface, delivery)
     else:
         configuration: dict[str, Any] = {"acceptedOutputModes": modes} if modes else {}
+        configuration |= _called_back(interface, delivery)
         if not stream:
             configuration |= (
                 {"returnImmediately": True} if generation is Generation.V1_0 else {"blocking": False}
@@ -90,6 +92,27 @@ def send(interface: Interface, agent: Agent, delivery: Delivery) -> Call:
         headers=_headers(generation, delivery, _activated(agent, delivery)),
         stream=stream,
     )
+
+
+def _called_back(interface: Interface, delivery: Delivery) -> dict[str, Any]:
+    """The push configuration that asks an agent to call us, under the name that it has in its dialect.
+
+    The token stands in it twice, since some agents send only the one or the other.
+    """
+    callback = delivery.callback
+    if callback is None:
+        return {}
+    generation = interface.generation
+    scheme = {"scheme": "Bearer"} if generation is Generation.V1_0 else {"schemes": ["Bearer"]}
+    config = {
+        "url": callback.url,
+        "token": callback.token,
+        "authentication": scheme | {"credentials": callback.token},
+    }
+    if generation is Generation.V1_0:
+        return {"taskPushNotificationConfig": config}
+    named = generation is Generation.V0_3 and interface.binding is Binding.JSONRPC
+    return {"pushNotificationConfig" if named else "pushNotification": config}
 
 
 def get(interface: Interface, task_id: str) -> Call:

@@ -279,6 +279,13 @@ class Settings(BaseModel):
         "Unset: only while the broker itself listens on loopback.",
     )
 
+    # --- callbacks of agents ---------------------------------------------------------------------
+    callbacks: Literal["off", "auto", "always"] = _setting(
+        "auto",
+        "Which agents whose cards say pushNotifications are asked to call the broker back about their tasks: "
+        "auto is those that do not stream. Needs public_url.",
+    )
+
     # --- webhooks of tasks -----------------------------------------------------------------------
     webhooks: int = _setting(10, "How many push notification configurations a task may have.", ge=1, le=100)
     webhook_timeout: float = _seconds(10, "How long a webhook may take to answer.", ge=0.05, le=60)
@@ -312,7 +319,7 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "What is logged.")
     log_format: Literal["text", "json"] = _setting("text", "How a log line looks.")
 
-    @field_validator("log_level", "log_format", "trace_inbound", mode="before")
+    @field_validator("callbacks", "log_level", "log_format", "trace_inbound", mode="before")
     @classmethod
     def _fold(cls, value: object) -> object:
         return value.strip().lower() if isinstance(value, str) else value

@@ -107,7 +107,10 @@ ATTRIBUTES = (
         "handoff.synthetic", "boolean", "invoke_agent (server)", "The broker made it for the agent."
     ),
     AttributeRow(
-        "handoff.link.type", "string", "links", "caller: the request's own trace. chain: the handoff it made."
+        "handoff.link.type",
+        "string",
+        "links",
+        "caller: the request's own trace. chain: the handoff it made. attempt: what it calls about.",
     ),
     AttributeRow(
         "handoff.request.outcome", "string", "server", "client_disconnect: the caller left before the end."

@@ -7,6 +7,14 @@ from a2a_handoff.telemetry.instruments import QueueReading
 from a2a_handoff.telemetry.log_export import exported_logs
 from a2a_handoff.telemetry.logs import configure_logging
 from a2a_handoff.telemetry.recorder import SPANS_MARK, Telemetry
-from a2a_handoff.telemetry.served import Served
+from a2a_handoff.telemetry.served import Served, relate
 
-__all__ = ["SPANS_MARK", "QueueReading", "Served", "Telemetry", "configure_logging", "exported_logs"]
+__all__ = [
+    "SPANS_MARK",
+    "QueueReading",
+    "Served",
+    "Telemetry",
+    "configure_logging",
+    "exported_logs",
+    "relate",
+]

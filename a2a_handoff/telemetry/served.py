@@ -28,8 +28,16 @@ from opentelemetry.util import types
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from a2a_handoff.core.spans import GRPC, Attributes, SpanKind, SpanRecord, server_attributes, server_name
-from a2a_handoff.core.tracing import keeps, parse_traceparent
+from a2a_handoff.core.spans import (
+    GRPC,
+    Attributes,
+    SpanKind,
+    SpanLink,
+    SpanRecord,
+    server_attributes,
+    server_name,
+)
+from a2a_handoff.core.tracing import SpanRef, keeps, parse_traceparent
 from a2a_handoff.telemetry.instruments import Measurement
 
 LEFT = "client_disconnect"
@@ -37,7 +45,7 @@ LEFT = "client_disconnect"
 _METHODS = frozenset({GRPC, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 #: What agents say every few seconds, and what carries it.
-_ROUTINE = frozenset({"/api/agents/{agent_id}/heartbeat", "/mcp"})
+_ROUTINE = frozenset({"/api/agents/{agent_id}/heartbeat", "/callbacks/{handoff_id}/{attempt}", "/mcp"})
 #: The statuses of gRPC that are a fault of the server's (OpenTelemetry's conventions for gRPC).
 _SERVER_FAULTS = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
@@ -47,6 +55,7 @@ _BAD_REQUEST = 400
 _SERVER_ERROR = 500
 _OUTCOME = "handoff.request.outcome"
 _COMMITTED = "handoff.request.committed"
+_ABOUT: Attributes = {"handoff.link.type": "attempt"}
 _IDS = RandomIdGenerator()
 
 
@@ -75,6 +84,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     socket: bool = False
     ids: tuple[str, str, str] | None = None
     sampled: bool = True
+    links: tuple[SpanRef, ...] = ()
 
 
 def measure_served(served: Served) -> list[Measurement]:
@@ -158,6 +168,7 @@ def span_of_served(
         start=served.started_at,
         end=max(served.started_at, served.ended_at),
         attributes=attributes,
+        links=tuple(SpanLink(link.trace_id, link.span_id, _ABOUT) for link in served.links if link.sampled),
         failed=failed,
     )
 
@@ -243,6 +254,15 @@ def superseded() -> None:
         span.set_attribute(_COMMITTED, value=True)
 
 
+def relate(about: SpanRef) -> None:
+    """The current request is about the work of another span."""
+    span = trace.get_current_span()
+    if span.is_recording():
+        flags = trace.TraceFlags(trace.TraceFlags.SAMPLED if about.sampled else trace.TraceFlags.DEFAULT)
+        ids = int(about.trace_id, 16), int(about.span_id, 16)
+        span.add_link(trace.SpanContext(*ids, is_remote=False, trace_flags=flags))
+
+
 def _watching(app: ASGIApp) -> ASGIApp:
     """Notes a caller that leaves before its answer has ended."""
 
@@ -325,5 +345,13 @@ class _Noting(SpanProcessor):
                     f"{span.parent.span_id:016x}" if span.parent else "",
                 ),
                 sampled=context.trace_flags.sampled,
+                links=tuple(
+                    SpanRef(
+                        trace_id=f"{link.context.trace_id:032x}",
+                        span_id=f"{link.context.span_id:016x}",
+                        sampled=link.context.trace_flags.sampled,
+                    )
+                    for link in span.links
+                ),
             )
         )

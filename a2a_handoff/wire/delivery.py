@@ -302,7 +302,7 @@ def interpret(
             commands.append(_progress(attempt, outputs, remote))
         open_still = update.state is not None and not update.state.terminal and not update.reply
         return Verdict(commands=tuple(commands), directive=directive, ended=True, target_open=open_still)
-    ended = _end(attempt, update)
+    ended = end_of(attempt, update)
     if ended is not None:
         if not first and remote.task_id and remote != attempt.remote:
             commands.append(_progress(attempt, (), remote))
@@ -332,8 +332,8 @@ def _progress(attempt: Attempt, outputs: tuple[Output, ...], remote: ev.Remote) 
     return ev.Progress(attempt=attempt.number, agent_id=attempt.agent_id, outputs=outputs, remote=remote)
 
 
-def _end(attempt: Attempt, update: Update) -> Command | None:
-    """The command of a terminal answer, ``None`` for another one."""
+def end_of(attempt: Attempt, update: Update) -> Command | None:
+    """The command of a terminal answer; ``None`` for another one."""
     if update.reply or update.state is RemoteState.COMPLETED:
         return ev.Complete(
             attempt=attempt.number,

@@ -13,12 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import uvicorn
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
-from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.server.tasks import (
+    BasePushNotificationSender,
+    InMemoryPushNotificationConfigStore,
+    InMemoryTaskStore,
+    TaskUpdater,
+)
 from a2a.types import (
     AgentCapabilities,
     AgentCard,
@@ -102,7 +108,7 @@ class SdkAgent:
         self.loop.call_soon_threadsafe(self.executor.release.clear)
 
 
-def _card() -> AgentCard:
+def _card(*, push: bool) -> AgentCard:
     return AgentCard(
         name="SDK",
         description="real",
@@ -111,7 +117,7 @@ def _card() -> AgentCard:
             AgentInterface(url="http://127.0.0.1/", protocol_binding="JSONRPC", protocol_version=version)
             for version in ("1.0", "0.3")
         ],
-        capabilities=AgentCapabilities(streaming=True),
+        capabilities=AgentCapabilities(streaming=True, push_notifications=push),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="s", name="s", description="s", tags=["s"])],
@@ -128,17 +134,23 @@ def _recording(app: ASGIApp, headers: list[dict[str, str]]) -> ASGIApp:
 
 
 @contextmanager
-def sdk_agent() -> Generator[SdkAgent]:
-    """Start the server, wait until it listens, stop it at the end."""
+def sdk_agent(*, push: bool = False) -> Generator[SdkAgent]:
+    """Start the server, wait until it listens, stop it at the end. ``push``: it calls back."""
     started = threading.Event()
     found: list[Any] = []
 
     def serve() -> None:
         async def main() -> None:
             executor = ScriptedExecutor()
-            card = _card()
+            card = _card(push=push)
+            configs = InMemoryPushNotificationConfigStore() if push else None
+            http = httpx.AsyncClient(trust_env=False)
             handler = DefaultRequestHandler(
-                agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card
+                agent_executor=executor,
+                task_store=InMemoryTaskStore(),
+                agent_card=card,
+                push_config_store=configs,
+                push_sender=BasePushNotificationSender(http, configs) if configs is not None else None,
             )
             routes = [
                 *create_agent_card_routes(card),
@@ -163,6 +175,7 @@ def sdk_agent() -> Generator[SdkAgent]:
             await server.main_loop()
             await server.shutdown()
             await handler.aclose()
+            await http.aclose()
 
         asyncio.run(main())
 

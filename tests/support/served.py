@@ -46,10 +46,19 @@ def _forked(env: Mapping[str, str], words: Path) -> None:
 
 
 class Served:
-    """A broker on a store in ``folder``. The port stays the same over restarts."""
+    """A broker on a store in ``folder``. The port stays the same over restarts.
+
+    ``known``: it is set that this is how others reach it.
+    """
 
     def __init__(
-        self, folder: Path, env: Mapping[str, str], settings: Mapping[str, Any], *, forked: bool = False
+        self,
+        folder: Path,
+        env: Mapping[str, str],
+        settings: Mapping[str, Any],
+        *,
+        forked: bool = False,
+        known: bool = False,
     ) -> None:
         self.folder = folder
         self._forked = forked
@@ -62,6 +71,7 @@ class Served:
             "store": f"sqlite:///{folder / 'broker.db'}",
             "cards": folder / "cards",
             "grace": 2,
+            **({"public_url": self.url} if known else {}),
             **settings,
         }
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("A2A_HANDOFF_", "OTEL_"))}
@@ -223,10 +233,15 @@ def kind_of(event: Mapping[str, Any]) -> str:
 
 @contextmanager
 def served(
-    folder: Path, *, env: Mapping[str, str] | None = None, forked: bool = False, **settings: Any
+    folder: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    forked: bool = False,
+    known: bool = False,
+    **settings: Any,
 ) -> Generator[Served]:
     """A running broker process."""
-    broker = Served(folder, env or {}, settings, forked=forked)
+    broker = Served(folder, env or {}, settings, forked=forked, known=known)
     try:
         broker.start()
         yield broker

@@ -227,11 +227,14 @@ def _version(generation: Generation) -> tuple[tuple[str, str], ...]:
 
 
 def _activated(agent: Agent, delivery: Delivery) -> tuple[str, ...]:
-    """What the sender named, and our own extension if the card declares it."""
+    """What the sender named, what the agent demands, and our own extension if the card declares it.
+
+    Whose sender does not speak what it demands is not asked in the first place.
+    """
     declared = agent.speaks_handoff or EXTENSION_URI.encode() in agent.card
     return tuple(
         uri
-        for uri in delivery.extensions
+        for uri in dict.fromkeys((*delivery.extensions, *agent.required_extensions))
         if (uri != EXTENSION_URI or declared) and _is_field_value(uri) and "," not in uri
     )
 

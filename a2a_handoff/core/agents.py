@@ -8,7 +8,7 @@ Not here: reading cards (``wire.cards``), registering and expiring (``registry``
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -266,6 +266,14 @@ def effective_capabilities(platform: str, declared: Mapping[str, bool]) -> froze
         else:
             effective.pop(fold(name), None)
     return frozenset(effective.values())
+
+
+# --- extensions ----------------------------------------------------------------------------------
+
+
+def missing_extensions(agent: Agent, spoken: Collection[str]) -> tuple[str, ...]:
+    """The extensions that an agent demands and a caller does not speak, sorted."""
+    return tuple(sorted({*agent.required_extensions}.difference(spoken)))
 
 
 # --- presence ------------------------------------------------------------------------------------

@@ -20,11 +20,13 @@ from msgspec.structs import replace
 
 from a2a_handoff.core.agents import (
     PLATFORM_CAPABILITIES,
+    Agent,
     AgentView,
     Readiness,
     Role,
     Status,
     fold,
+    missing_extensions,
 )
 from a2a_handoff.core.context import Requirements, Signals
 from a2a_handoff.core.errors import Code, HandoffError, Violation
@@ -190,8 +192,10 @@ class _Resolver:
             view = self._roster.view(entry)
             problem = absence(view)
             inbox = view.agent.readiness in (Readiness.PULL, Readiness.PERSON)
-            if key in self._tried or view.agent.card_problem or view.status is Status.DRAINING:
-                reason = view.agent.card_problem or problem or "was tried already"
+            demand = self._demand(view.agent)
+            barred = view.agent.card_problem or demand
+            if key in self._tried or barred or view.status is Status.DRAINING:
+                reason = barred or problem or "was tried already"
                 self._pass(view.agent.agent_id, reason, Outcome.TARGET_UNAVAILABLE, near=True)
             elif not problem or view.agent.readiness is Readiness.PERSON:
                 first = (_candidate(view, ("named by the sender",)),)
@@ -311,13 +315,16 @@ class _Resolver:
             reason, outcome = "was tried already", Outcome.TARGET_UNAVAILABLE
         elif agent.card_problem:
             reason, outcome = agent.card_problem, Outcome.TARGET_UNAVAILABLE
-        elif missing := {*agent.required_extensions} - {*self._q.extensions}:
-            reason = f"demands the extension {min(missing)}, which the sender does not speak"
         else:
-            reason = self._mode_fault(entry, ask)
+            reason = self._demand(agent) or self._mode_fault(entry, ask)
         if reason:
             self._pass(agent.agent_id, reason, outcome, near=True)
         return bool(reason)
+
+    def _demand(self, agent: Agent) -> str:
+        """An extension that the agent demands (A2A 1.0 section 4.6) and the sender did not name."""
+        missing = missing_extensions(agent, self._q.extensions)
+        return f"demands the extension {missing[0]}, which the sender does not speak" if missing else ""
 
     def _mode_fault(self, entry: Entry, ask: Ask | None) -> str:
         if ask and ask.skill in entry.skill_ids:

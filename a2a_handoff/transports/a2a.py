@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from a2a_handoff.core.agents import Generation
-from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call as Arrival
 from a2a_handoff.ports import Clock, Gate, Principal
@@ -25,9 +24,11 @@ from a2a_handoff.transports.asgi import (
     Receive,
     Scope,
     Send,
+    activated,
     answer,
     departure,
     headers_of,
+    named_extensions,
     read_body,
     stream,
     tenant_of,
@@ -201,7 +202,6 @@ class A2ASurface:
         *,
         face: str,
     ) -> Asker:
-        named = text_header(headers, b"a2a-extensions") or text_header(headers, b"x-a2a-extensions")
         return Asker(
             principal=caller,
             generation=generation,
@@ -216,7 +216,7 @@ class A2ASurface:
             face=face,
             traceparent=text_header(headers, b"traceparent"),
             tracestate=text_header(headers, b"tracestate"),
-            extensions=tuple(filter(None, (uri.strip() for uri in named.split(",")))),
+            extensions=named_extensions(headers),
             key=text_header(headers, b"idempotency-key"),
             gone=departure(receive),
         )
@@ -296,11 +296,8 @@ def _check_content_type(headers: dict[bytes, bytes], body: bytes) -> None:
 
 
 def _echo(asker: Asker, generation: Generation) -> list[tuple[bytes, bytes]]:
-    """The extensions that were activated (A2A 1.0 section 4.6.4): of ours there is one."""
-    if EXTENSION_URI not in asker.extensions:
-        return []
-    name = b"x-a2a-extensions" if generation is _V03 else b"a2a-extensions"
-    return [(name, EXTENSION_URI.encode())]
+    """The extensions that were activated, under the name that the generation has for it."""
+    return activated(asker.extensions, b"x-a2a-extensions" if generation is _V03 else b"a2a-extensions")
 
 
 # --- paths ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
+from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 
 Scope = MutableMapping[str, Any]
@@ -42,6 +43,17 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
 def tenant_of(scope: Scope) -> str:
     """The tenant that the path of a request names, empty if it names none."""
     return scope.get(TENANT_KEY, "")
+
+
+def named_extensions(headers: dict[bytes, bytes]) -> tuple[str, ...]:
+    """The extensions that a caller activates (A2A 1.0 section 14.2.2; 0.3 calls the header ``X-…``)."""
+    named = text_header(headers, b"a2a-extensions") or text_header(headers, b"x-a2a-extensions")
+    return tuple(filter(None, (uri.strip() for uri in named.split(","))))
+
+
+def activated(extensions: tuple[str, ...], header: bytes = b"a2a-extensions") -> list[tuple[bytes, bytes]]:
+    """The header that names what was activated: of extensions of ours there is one."""
+    return [(header, EXTENSION_URI.encode())] if EXTENSION_URI in extensions else []
 
 
 def text_header(headers: dict[bytes, bytes], name: bytes) -> str:

@@ -49,6 +49,15 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     tracestate: str = ""
 
 
+class _Named(msgspec.Struct):
+    """What of a message says which extensions it carries."""
+
+    extensions: list[str] | None = None
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
 class NativeCalls:
     """Asks the service on behalf of the native surfaces."""
 
@@ -87,6 +96,7 @@ class NativeCalls:
             context_id=checked_id(body.context_id, "context_id"),
             key=key,
             metadata=msgspec.json.encode({"handoff_context": msgspec.Raw(body.handoff_context())}),
+            extensions=tuple(_named.decode(message).extensions or ()),
             surface=origin.surface,
             workspace=body.workspace,
             refusal=refusal,

@@ -18,9 +18,11 @@ from a2a_handoff.transports.asgi import (
     Receive,
     Scope,
     Send,
+    activated,
     answer,
     departure,
     headers_of,
+    named_extensions,
     read_body,
     stream,
     tenant_of,
@@ -90,15 +92,18 @@ class LegacySurface:
                 face=face,
                 traceparent=text_header(headers, b"traceparent"),
                 tracestate=text_header(headers, b"tracestate"),
+                extensions=named_extensions(headers),
                 key=text_header(headers, b"idempotency-key"),
                 gone=departure(receive),
             )
             if operation in (Operation.STREAM, Operation.SUBSCRIBE):
                 events = await self._ops.open(asker, params)
-                left = not await stream(receive, send, events_of(events, _V01, None if bare else request_id))
+                written = events_of(events, _V01, None if bare else request_id)
+                left = not await stream(receive, send, written, headers=activated(asker.extensions))
                 return
             result = await result_of(self._ops, asker, operation, params, _V01)
-            await answer(send, 200, result if bare else rpc_answer(request_id, result))
+            body = result if bare else rpc_answer(request_id, result)
+            await answer(send, 200, body, headers=activated(asker.extensions))
         except ClientGone:
             left = True
         except HandoffError as error:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.broker import Accepted, HandoffBroker
-from a2a_handoff.core.agents import Generation
+from a2a_handoff.core.agents import Generation, missing_extensions
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.handoff import Handoff, requested
 from a2a_handoff.intake import Call, Incoming
@@ -132,12 +132,25 @@ class Operations:
 
     async def _take(self, asker: Asker, params: SendParams) -> Accepted:
         incoming, webhook = self.incoming(asker, params), None
+        self._demand_extensions(asker, incoming)
         if params.push:
             webhook = await self._webhook(asker, params)
         accepted = await self.broker.send(asker.principal, incoming, webhook=webhook)
         asker.task_id = accepted.handoff.id
         asker.committed = accepted.created
         return accepted
+
+    def _demand_extensions(self, asker: Asker, incoming: Incoming) -> None:
+        """Who sends to an agent's face speaks what that agent demands (A2A 1.0 section 3.3.4)."""
+        agent = self.broker.registry.get(asker.principal.tenant, asker.face) if asker.face else None
+        missing = () if agent is None else missing_extensions(agent, incoming.extensions)
+        if missing:
+            raise HandoffError(
+                Code.EXTENSION_SUPPORT_REQUIRED,
+                f"The agent demands {', '.join(missing)}. If you speak it, name it in the header "
+                "A2A-Extensions or in the extensions of the message.",
+                facts={"extensions": ", ".join(missing)},
+            )
 
     async def stream(self, asker: Asker, params: SendParams) -> Told:
         """Send a message and follow its task: the task first, then every event.

@@ -26,6 +26,7 @@ from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
+from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable, UrlPolicy
 from a2a_handoff.ports import Scope as Allowed
 from a2a_handoff.security.principals import OpenGate, within
@@ -33,7 +34,7 @@ from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
 from a2a_handoff.stores import open_store
-from a2a_handoff.telemetry import SPANS_MARK, QueueReading, Telemetry, relate
+from a2a_handoff.telemetry import SPANS_MARK, NatsReading, QueueReading, Telemetry, relate
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import (
@@ -64,6 +65,7 @@ from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import broker_card, etag_of, face_card, own_card
 
 if TYPE_CHECKING:
+    from a2a_handoff.notify.nats import NatsNotifier
     from a2a_handoff.transports.grpc import GrpcSurface
 
 _LOG = logging.getLogger("a2a_handoff")
@@ -71,6 +73,8 @@ _MARK_EVERY_S = 5.0
 _QUEUE_EVERY_S = 2.0
 #: Seconds that a probe waits for the store.
 _STORE_ANSWERS_S = 2.0
+#: What is ready says this too while NATS is away.
+_WITHOUT_NATS = "degraded: NATS is away, so what happens in other brokers is seen a little later\n"
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 _KEYS_PATH = "/.well-known/jwks.json"
@@ -107,7 +111,10 @@ class Application:
         self.settings = settings
         self.clock: Clock = clock or SystemClock()
         policy = OutboundPolicy(allow_private=settings.private_addresses)
-        self.telemetry = Telemetry(settings, known_agent=self._is_registered, queue=self._read_queue)
+        self.telemetry = Telemetry(
+            settings, known_agent=self._is_registered, queue=self._read_queue, nats=self._read_nats
+        )
+        self._nats = _nats(settings)
         self._counter = BpeCounter()
         self._client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
         self._hooks = WebhookClient(policy, now=self.clock.now)
@@ -126,6 +133,7 @@ class Application:
                 counter=self._counter,
                 clock=self.clock,
                 rules=_rules(settings),
+                notifier=self._nats or LocalNotifier(),
             ),
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
@@ -178,6 +186,8 @@ class Application:
         self.url = self.settings.public_url or url
         await self.service.open(self.settings.cards, tenant=self.settings.default_tenant)
         self._tell_agents()
+        if self._nats is not None:
+            self._nats.start()
         await asyncio.to_thread(self._counter.load)
         await self._replay_spans()
         self.service.start()
@@ -223,6 +233,8 @@ class Application:
         await self._hooks.close()
         if self._judge is not None:
             await self._judge.close()
+        if self._nats is not None:
+            await self._nats.close()
         await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
         with contextlib.suppress(StoreUnavailable):
             await self._set_mark()
@@ -235,6 +247,9 @@ class Application:
 
     def _read_queue(self) -> tuple[QueueReading, ...]:
         return self._queue
+
+    def _read_nats(self) -> NatsReading | None:
+        return self._nats and NatsReading(self._nats.connected, self._nats.hints)
 
     async def _measure_queue(self) -> None:
         with self.service.notifier.listen("queue") as never:
@@ -455,7 +470,8 @@ class Application:
             await asyncio.wait_for(self.store.log_end(), _STORE_ANSWERS_S)
         except (StoreUnavailable, TimeoutError):
             return Response("the store does not answer\n", status_code=503, media_type="text/plain")
-        return Response("ready\n", media_type="text/plain")
+        degraded = "" if self._nats is None or self._nats.connected else _WITHOUT_NATS
+        return Response(f"ready\n{degraded}", media_type="text/plain")
 
     async def _metrics(self, request: Request) -> Response:
         if self.settings.auth_metrics:
@@ -524,6 +540,25 @@ def _rules(settings: Settings) -> RoutingRules:
         raise ConfigurationError(f"rules: cannot read {settings.rules}: {error.strerror}") from error
     except RulesError as error:
         raise ConfigurationError(f"rules: {settings.rules}: {error}") from error
+
+
+def _nats(settings: Settings) -> NatsNotifier | None:
+    """The way to wake other brokers, if it is asked for."""
+    if not settings.nats_servers:
+        return None
+    try:
+        from a2a_handoff.notify.link import Access, NatsLink  # noqa: PLC0415 - its client is an extra
+        from a2a_handoff.notify.nats import NatsNotifier  # noqa: PLC0415 - its client is an extra
+    except ImportError:
+        raise ConfigurationError("nats needs the extra nats: pip install 'a2a-handoff[nats]'") from None
+    access = Access(
+        servers=settings.nats_servers,
+        creds=settings.nats_creds,
+        ca=settings.nats_ca,
+        cert=settings.nats_cert,
+        key=settings.nats_key,
+    )
+    return NatsNotifier(NatsLink(access, name="a2a-handoff"), prefix=settings.nats_prefix)
 
 
 def _reading(counted: tuple[int, float] | None, now: float) -> tuple[int, float]:

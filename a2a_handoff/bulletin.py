@@ -204,7 +204,7 @@ class Bulletin:
                         board = self._boards.get(topic)
                         if board is not None:
                             board.put(Item(recorded.position, body))
-                            self._notifier.publish(topic)
+                            self._notifier.wake(topic)
                     self.position = recorded.position
                 if not page:
                     await log.wait(timeout_s=_QUIET_S)

@@ -8,6 +8,7 @@ Not here: who may read (``broker``).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Event, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.feed import LOG_TOPIC, Feed
-from a2a_handoff.ports import Notifier, Recorded, Store
+from a2a_handoff.ports import Listener, Notifier, Recorded, Store
 from a2a_handoff.wire.tasks import TaskView, fold
 
 _PAGE = 500
@@ -45,6 +46,29 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         The end of the task follows, or more of it.
         """
         return self.after.state is State.RETURNED and self.after.id != root
+
+
+class _Quiet:
+    """Waits for a listener, and tells when nothing was found for ``seconds``, however often it was woken."""
+
+    __slots__ = ("_ends_at", "_listener", "_now", "_seconds")
+
+    def __init__(self, listener: Listener, seconds: float) -> None:
+        self._listener = listener
+        self._seconds = seconds
+        self._now = asyncio.get_running_loop().time
+        self.begin()
+
+    def begin(self) -> None:
+        """Something was found."""
+        self._ends_at = self._now() + self._seconds
+
+    async def wait(self) -> bool:
+        """Whether it is time to look again; False when it was quiet for so long, which begins anew."""
+        if await self._listener.wait(timeout_s=self._ends_at - self._now()):
+            return True
+        self.begin()
+        return False
 
 
 class Journal:
@@ -95,11 +119,14 @@ class Journal:
         broker that stops.
         """
         with self._notifier.listen(handoff.id) as listener:
-            found = await self._store.read_events(handoff.id, after=after, limit=limit)
-            if not (found or not timeout_s or handoff.state.terminal or self.closing):
-                await listener.wait(timeout_s=timeout_s)
+            now = asyncio.get_running_loop().time
+            ends_at = now() + timeout_s
+            while True:
                 found = await self._store.read_events(handoff.id, after=after, limit=limit)
-            return found, bool(found) and found[-1].seq < handoff.version
+                left_s = ends_at - now()
+                if found or left_s <= 0 or handoff.state.terminal or self.closing:
+                    return found, bool(found) and found[-1].seq < handoff.version
+                await listener.wait(timeout_s=left_s)
 
     async def request_of(self, handoff_id: str) -> ev.HandoffRequested:
         """The event that a handoff began with: its message and its context."""
@@ -145,6 +172,7 @@ class Journal:
         the broker stops. A slow caller loses nothing: it reads at its own pace.
         """
         with self._notifier.listen(handoff_id) as listener:
+            quiet = _Quiet(listener, quiet_s)
             state: Handoff | None = None
             while True:
                 seq = 0 if state is None else state.version
@@ -160,11 +188,13 @@ class Journal:
                                 yield step
                 if state is not None and state.state.terminal:
                     return
-                if not batch:
-                    if self.closing:
-                        return
-                    if not await listener.wait(timeout_s=quiet_s):
-                        yield None
+                if batch:
+                    quiet.begin()
+                    continue
+                if self.closing:
+                    return
+                if not await quiet.wait():
+                    yield None
 
     async def page(self, after: int) -> list[tuple[Recorded, Handoff]]:
         """The events of all handoffs that follow a position, a page of them, in the order of the log.
@@ -187,16 +217,19 @@ class Journal:
         Each comes as in ``page``. ``None``, the end and slow readers as in ``follow``.
         """
         with self._notifier.listen(LOG_TOPIC) as listener:
+            quiet = _Quiet(listener, quiet_s)
             while True:
                 batch = await self.page(after)
                 for recorded, handoff in batch:
                     yield recorded, handoff
                     after = recorded.position
-                if not batch:
-                    if self.closing:
-                        return
-                    if not await listener.wait(timeout_s=quiet_s):
-                        yield None
+                if batch:
+                    quiet.begin()
+                    continue
+                if self.closing:
+                    return
+                if not await quiet.wait():
+                    yield None
 
     async def versions(self, handoff: Handoff) -> dict[str, int]:
         """The version of a handoff and of each that it was handed on to, down to the leaf."""
@@ -227,6 +260,7 @@ class Journal:
     ) -> None:
         """Wait for ``wait``. It looks at the state alone: most callers wait for one step, the last."""
         with self._notifier.listen(handoff_id) as listener:
+            quiet = _Quiet(listener, _ASK_GONE_S)
             while True:
                 handoff = await self.recall(handoff_id)
                 if handoff.state is State.HANDED_OFF:
@@ -237,7 +271,7 @@ class Journal:
                     return
                 if self.closing:
                     return
-                if not await listener.wait(timeout_s=_ASK_GONE_S) and gone is not None and await gone():
+                if not await quiet.wait() and gone is not None and await gone():
                     return
 
     async def ended(self, handoff_id: str) -> Handoff:

@@ -404,7 +404,10 @@ class Listener(Protocol):
     """One waiter of its topics. A publish between two waits is not missed."""
 
     async def wait(self, *, timeout_s: float) -> bool:
-        """Wait for a publish since the last wait. False after ``timeout_s`` seconds."""
+        """Wait until it is time to look again: after a publish, or from time to time where one may be lost.
+
+        False after ``timeout_s`` seconds.
+        """
         ...
 
 
@@ -412,7 +415,15 @@ class Notifier(Protocol):
     """Says *look again*. A lost notification costs latency, never an event."""
 
     def publish(self, topic: str) -> None:
-        """Wake everybody who listens to ``topic``. Never blocks, never fails."""
+        """Wake everybody who listens to ``topic``, in every broker on the store. Never blocks or fails."""
+        ...
+
+    def wake(self, topic: str) -> None:
+        """Wake everybody in this process who listens to ``topic``."""
+        ...
+
+    def wake_all(self) -> None:
+        """Wake everybody in this process, whatever they listen to."""
         ...
 
     def listen(self, *topics: str) -> AbstractContextManager[Listener]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from a2a_handoff import chores
@@ -35,6 +35,7 @@ from a2a_handoff.ports import (
     CardVerifier,
     Clock,
     HookClient,
+    Notifier,
     Recorder,
     Store,
     StoreUnavailable,
@@ -63,6 +64,7 @@ class Ports:
     clock: Clock
     rules: RoutingRules | None = None
     verifier: CardVerifier | None = None
+    notifier: Notifier = field(default_factory=LocalNotifier)
 
 
 class Service:
@@ -71,7 +73,7 @@ class Service:
     def __init__(self, settings: Settings, ports: Ports) -> None:
         store, clock = ports.store, ports.clock
         self.store = store
-        self.notifier = notifier = LocalNotifier()
+        self.notifier = notifier = ports.notifier
         self.registry = registry = Registry(
             store=store,
             clock=clock,
@@ -172,7 +174,7 @@ class Service:
                 except (StoreUnavailable, HandoffError) as error:
                     _LOG.warning("cannot look for waiting handoffs now: %s", error)
                     await asyncio.sleep(_STORE_AGAIN_S)
-                    self.notifier.publish(ARRIVALS_TOPIC)
+                    self.notifier.wake(ARRIVALS_TOPIC)
 
 
 def _patience(settings: Settings) -> Patience:

@@ -102,7 +102,11 @@ def test_the_policy_has_the_numbers_of_the_settings() -> None:
         ("STORE", "mysql://x/y", ["names no store", "sqlite:///path"]),
         ("STORE", "sqlite:///", ["names no store"]),
         ("STORE", "postgresql:db/x", ["names no store", "postgresql://user@host/database"]),
-        ("NATS", "nats://127.0.0.1:4222", ["NATS, which is not available in this version", "leave it unset"]),
+        ("NATS", "127.0.0.1:4222", ["names no NATS server", "nats://host:port"]),
+        ("NATS", "nats://one,http://two", ["names no NATS server"]),
+        ("NATS", "nats://host/path", ["names no NATS server"]),
+        ("NATS_PREFIX", "a.b", ["is not a prefix"]),
+        ("NATS_CREDS", "nowhere.creds", ["is not a file"]),
         ("GRPC_ADDRESS", "http://x:1", ["is not host:port"]),
         ("CARDS", "nowhere", ["is not a folder", "/nowhere)"]),
         ("RULES", "rules.toml", ["is not a file", "/rules.toml)"]),
@@ -187,6 +191,11 @@ def test_no_part_of_a_password_survives_whatever_stands_in_it(password: str) -> 
     assert hidden == "nats://user:***@host:4222"
 
 
+def test_a_token_for_nats_is_a_password_too() -> None:
+    assert hide_password("nats://s3cret@one:4222,tls://s3cret@two") == "nats://***@one:4222,tls://***@two"
+    assert "s3cret" not in repr(Settings(nats="nats://s3cret@one:4222"))
+
+
 def test_a_handmade_settings_object_is_checked_as_well() -> None:
     with pytest.raises(ValueError, match="can be reached from other machines"):
         Settings(host="0.0.0.0")
@@ -240,7 +249,7 @@ def test_urls_are_built_without_a_double_slash() -> None:
 def test_every_setting_says_what_it_means_and_what_is_allowed() -> None:
     for name in Settings.model_fields:
         assert meaning(name).endswith("."), name
-        assert allowed(name) or name == "nats", name
+        assert allowed(name), name
 
 
 def test_the_table_in_the_docs_is_the_one_that_the_code_writes() -> None:
@@ -257,9 +266,8 @@ def test_every_setting_is_read_by_something() -> None:
         new = reads_of_methods.get(todo.pop(), set()) - used
         used |= new
         todo += new
-    refused_until_available = {"nats"}
     by_the_check_of_host = {"allow_unauthenticated"}
-    unread = set(Settings.model_fields) - used - refused_until_available - by_the_check_of_host
+    unread = set(Settings.model_fields) - used - by_the_check_of_host
     assert sorted(unread) == []
 
 

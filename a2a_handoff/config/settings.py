@@ -28,6 +28,8 @@ _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]
 _SECRET_BYTES_MIN = 32
 _SECRETS = frozenset({"auth_secret"})
 _PASSWORD = re.compile(r"(?<=://)([^:@/]*:).*(?=@)|(password=)[^&\s]+")
+#: NATS takes a user without a password for a token.
+_TOKEN = re.compile(r"(?:(?<=nats://)|(?<=tls://))[^:@/,]+(?=@)")
 
 
 def _setting(
@@ -149,7 +151,27 @@ class Settings(BaseModel):
         allowed="sqlite:///path, postgresql://user@host/database",
     )
     nats: str = _setting(
-        "", "NATS server for wake-ups between replicas. Not available in this version: leave it unset."
+        "",
+        "NATS, by which brokers on one store wake each other; servers of a cluster with commas between. "
+        "Unset: none. Needs the extra `nats`.",
+        allowed="nats://host:port, tls://host:port, with user:password@ or token@ before the host",
+    )
+    nats_creds: Path | None = _setting(
+        None, "File of NATS credentials (a user's JWT and seed).", allowed="a file"
+    )
+    nats_ca: Path | None = _setting(
+        None, "Certificates that NATS is trusted by, in place of those of the machine.", allowed="a file"
+    )
+    nats_cert: Path | None = _setting(
+        None,
+        "Certificate that the broker shows to NATS; its key too, unless nats_key is set.",
+        allowed="a file",
+    )
+    nats_key: Path | None = _setting(None, "Key of nats_cert.", allowed="a file")
+    nats_prefix: str = _setting(
+        "handoff",
+        "Names this deployment on NATS: all brokers on one store have the same, others another.",
+        allowed="1 to 64 of a-z A-Z 0-9 _ -",
     )
     cards: Path = _setting(
         Path("agent_cards"),
@@ -396,10 +418,18 @@ class Settings(BaseModel):
 
     @field_validator("nats")
     @classmethod
-    def _not_yet(cls, value: str) -> str:
-        if value:
-            raise ValueError("asks for NATS, which is not available in this version: leave it unset")
-        return value
+    def _nats(cls, servers: str) -> str:
+        for server in filter(None, map(str.strip, servers.split(","))):
+            if not _is_nats(server):
+                raise ValueError("names no NATS server")
+        return servers
+
+    @field_validator("nats_prefix")
+    @classmethod
+    def _prefix(cls, prefix: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", prefix):
+            raise ValueError("is not a prefix")
+        return prefix
 
     @field_validator("grpc_address")
     @classmethod
@@ -415,7 +445,7 @@ class Settings(BaseModel):
             raise ValueError(f"is not a folder ({path.absolute()})")
         return path
 
-    @field_validator("rules")
+    @field_validator("rules", "nats_creds", "nats_ca", "nats_cert", "nats_key")
     @classmethod
     def _file(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
@@ -485,6 +515,11 @@ class Settings(BaseModel):
         return self.auth_secret.encode()
 
     @property
+    def nats_servers(self) -> tuple[str, ...]:
+        """The servers of NATS; none if it is not used."""
+        return tuple(filter(None, (server.strip().rstrip("/") for server in self.nats.split(","))))
+
+    @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the broker."""
         return is_loopback(self.host)
@@ -527,8 +562,18 @@ def _is_ip(text: str) -> bool:
     return True
 
 
+def _is_nats(server: str) -> bool:
+    try:
+        parts = urlsplit(server)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    plain = parts.path in ("", "/") and not parts.query and not parts.fragment
+    return named and plain and parts.scheme in ("nats", "tls")
+
+
 def hide_password(text: str, name: str = "") -> str:
     """``text``, the value of the setting ``name``, without the secret that it is or the password in it."""
     if name in _SECRETS and text:
         return "***"
-    return _PASSWORD.sub(r"\1\2***", text)
+    return _TOKEN.sub("***", _PASSWORD.sub(r"\1\2***", text))

@@ -3,7 +3,7 @@
 The rest of the broker commits events and calls ``Telemetry``; it knows no tracer and no meter.
 """
 
-from a2a_handoff.telemetry.instruments import QueueReading
+from a2a_handoff.telemetry.instruments import NatsReading, QueueReading
 from a2a_handoff.telemetry.log_export import exported_logs
 from a2a_handoff.telemetry.logs import configure_logging
 from a2a_handoff.telemetry.recorder import SPANS_MARK, Telemetry
@@ -11,6 +11,7 @@ from a2a_handoff.telemetry.served import Served, relate
 
 __all__ = [
     "SPANS_MARK",
+    "NatsReading",
     "QueueReading",
     "Served",
     "Telemetry",

@@ -149,6 +149,23 @@ INSTRUMENTS = (
         "handoff_webhook_notifications_total",
     ),
     InstrumentRow(
+        "handoff.nats.connected",
+        "gauge",
+        "1",
+        (),
+        "1 while there is a connection to NATS, else 0. Without NATS there is none.",
+        "handoff_nats_connected",
+    ),
+    InstrumentRow(
+        "handoff.wakeup.hints",
+        "counter",
+        "{hint}",
+        ("handoff.wakeup.result",),
+        "Wake-ups between brokers: `sent`, `heard` (from others), `dropped` (NATS was away; the others look "
+        "by themselves), `overrun` (they came faster than they were read).",
+        "handoff_wakeup_hints_total",
+    ),
+    InstrumentRow(
         "handoff.telemetry.dropped",
         "counter",
         "{item}",
@@ -239,6 +256,13 @@ class QueueReading(NamedTuple):
     state: str
     size: int
     oldest_age_s: float
+
+
+class NatsReading(NamedTuple):
+    """Whether NATS is there, and what became of wake-ups, by ``handoff.wakeup.result``."""
+
+    connected: bool
+    hints: dict[str, int]
 
 
 #: Why something was lost.

@@ -46,6 +46,7 @@ from a2a_handoff.telemetry.instruments import (
     LOSSES,
     OTHER,
     Measurement,
+    NatsReading,
     QueueReading,
     measure,
 )
@@ -94,18 +95,20 @@ class Telemetry:
         *,
         known_agent: Callable[[str, str], bool] | None = None,
         queue: Callable[[], Iterable[QueueReading]] | None = None,
+        nats: Callable[[], NatsReading | None] | None = None,
     ) -> None:
         """Read the ``OTEL_*`` variables and start the threads that are needed.
 
         ``known_agent`` tells whether (tenant, agent id) is registered: others share one label. ``queue``
-        reads the open handoffs by state; it is called when metrics are read, from the thread that
-        reads them.
+        reads the open handoffs by state, ``nats`` how NATS does, if it is used; they are called when metrics
+        are read, from the thread that reads them.
         """
         self.options: Options = read_options(os.environ)
         self._ratio = settings.trace_ratio
         self._inbound: Literal["continue", "restart", "drop"] = settings.trace_inbound
         self.known_agent: Callable[[str, str], bool] = known_agent or _nobody
         self.queue: Callable[[], Iterable[QueueReading]] = queue or tuple
+        self.nats: Callable[[], NatsReading | None] = nats or _no_nats
         self._notes: deque[Change | Served | Notified | _Refused] = deque()
         self._dropped: dict[str, int] = dict.fromkeys(LOSSES, 0)
         self._lost = threading.Lock()
@@ -333,6 +336,11 @@ class Telemetry:
         open_states = [given.get(s, QueueReading(s, 0, 0.0)) for s in State if not s.terminal]
         self._tally.observe("handoff.queue.size", [(r.size, (r.state,)) for r in open_states])
         self._tally.observe("handoff.queue.oldest_age", [(r.oldest_age_s, (r.state,)) for r in open_states])
+        nats = self.nats()
+        if nats is not None:
+            self._tally.observe("handoff.nats.connected", [(nats.connected, ())])
+            hints = [(count, (result,)) for result, count in nats.hints.items()]
+            self._tally.observe("handoff.wakeup.hints", hints)
         lost = [(count, (reason,)) for reason, count in self.dropped.items()]
         self._tally.observe("handoff.telemetry.dropped", lost)
 
@@ -378,6 +386,10 @@ class Telemetry:
 
 def _nobody(_tenant: str, _agent_id: str) -> bool:
     return False
+
+
+def _no_nats() -> None:
+    return None
 
 
 def _of_traces(resource: Resource) -> Resource:

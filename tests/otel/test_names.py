@@ -32,6 +32,7 @@ VALUES = {
     "a2a_task_state": set(TASK_STATES.values()),
     "error_type": {outcome.value for outcome in Outcome} | {""},
     "handoff_drop_reason": set(LOSSES),
+    "handoff_wakeup_result": {"sent", "heard", "dropped", "overrun"},
     "handoff_webhook_result": {result.value for result in Notified},
 }
 

@@ -80,9 +80,7 @@ def _left(b: Broker, database: Path) -> dict[str, Any]:
         "begun": errands._begun,
         "misses": errands._misses,
         "locks": b.app.service.ledger._locks,
-        "listeners": [
-            t for t in b.app.service.notifier._waiters if t not in listening and not t.startswith("regis")
-        ],
+        "listeners": [t for t in b.waiters if t not in listening and not t.startswith("regis")],
     }
     return {name: what for name, what in found.items() if what}
 

@@ -273,11 +273,11 @@ def test_a_follower_is_kept_alive_and_let_go_when_the_broker_stops(tmp_path: Pat
 def test_a_follower_that_goes_is_noticed(b: Broker) -> None:
     with following(b) as events:
         listed(events)
-        assert "agents" in b.app.service.notifier._waiters
+        assert "agents" in b.waiters
 
     async def gone() -> None:
         async with asyncio.timeout(WAIT_S):
-            while "agents" in b.app.service.notifier._waiters:  # noqa: ASYNC110 - nobody tells
+            while "agents" in b.waiters:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
 
     b.loop.run(gone())

@@ -40,7 +40,7 @@ def kinds(answer: dict[str, Any]) -> list[str]:
 
 def waiting(agent: Puller, handoff_id: str, after: int) -> Future[dict[str, Any]]:
     """Wait for the next event in the background; comes back when the broker waits."""
-    waiters = agent.broker.app.service.notifier._waiters
+    waiters = agent.broker.waiters
     before = len(waiters.get(handoff_id, ()))
     asked = agent.threads.submit(page, agent, handoff_id, after=after, timeout=WAIT_S)
     eventually(lambda: len(waiters.get(handoff_id, ())) > before)
@@ -110,7 +110,7 @@ def test_who_waits_for_an_event_and_goes_leaves_nothing_behind(b: Broker, cursor
     handoff_id = hand_off(b, target_agent="cursor")["handoff_id"]
     with pytest.raises(httpx.ReadTimeout):
         b.http.get(f"/api/handoffs/{handoff_id}/events", params={"after": 2, "timeout": 60}, timeout=0.2)
-    eventually(lambda: handoff_id not in b.app.service.notifier._waiters)
+    eventually(lambda: handoff_id not in b.waiters)
 
 
 @pytest.mark.parametrize("wrong", ["-1", "301", "nan", "soon"])

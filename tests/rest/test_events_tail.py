@@ -180,7 +180,7 @@ def test_a_reader_that_goes_is_noticed(b: Broker) -> None:
 
 async def _until_listen(b: Broker, count: int) -> None:
     async with asyncio.timeout(WAIT_S):
-        while len(b.app.service.notifier._waiters.get("log", ())) != count:  # noqa: ASYNC110 - nobody tells
+        while len(b.waiters.get("log", ())) != count:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
 
 

@@ -10,7 +10,7 @@ import itertools
 import json
 import socket
 import threading
-from collections.abc import Awaitable, Generator, Iterator
+from collections.abc import Awaitable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ import uvicorn
 from a2a_handoff.app import Application
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import Settings
+from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import Clock
 from a2a_handoff.server import protocols
 from a2a_handoff.wire.native.views import event_name
@@ -200,6 +201,13 @@ class Broker:
                     return
 
         self.loop.run(asyncio.wait_for(follow(), timeout_s), timeout_s + 1)
+
+    @property
+    def waiters(self) -> Mapping[str, Collection[object]]:
+        """Who waits for wake-ups, by topic."""
+        notifier = self.app.service.notifier
+        assert isinstance(notifier, LocalNotifier)
+        return notifier.waiters
 
     def register(self, agent_id: str, **body: Any) -> Any:
         answer = self.http.post("/api/agents", json={"agent_id": agent_id, **body})

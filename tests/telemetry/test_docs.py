@@ -13,7 +13,7 @@ from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.spans import GRPC
 from a2a_handoff.ports import Notified
-from a2a_handoff.telemetry import Served, Telemetry
+from a2a_handoff.telemetry import NatsReading, Served, Telemetry
 from a2a_handoff.telemetry.instruments import FORMULAS, INSTRUMENTS, LOSSES
 from a2a_handoff.telemetry.logs import FIELDS
 from tests.telemetry.story import T0, Story
@@ -66,6 +66,7 @@ def busy(telemetry: Telemetry) -> dict[str, set[str]]:
             outcome="client_disconnect",
         )
     )  # fmt: skip
+    telemetry.nats = lambda: NatsReading(connected=True, hints={"sent": 1})
     families = text_string_to_metric_families(telemetry.render_metrics()[0].decode())
     return {s.name: set(s.labels) for f in families for s in f.samples}
 

@@ -292,7 +292,7 @@ def test_nothing_is_left_of_sockets_that_are_gone(b: Broker) -> None:
         return len(b.app.service.bulletin._boards), [name for name in names if "_Socket" in name]
 
     assert b.loop.run(rest()) == (0, [])
-    assert not [topic for topic in b.app.service.notifier._waiters if topic.startswith(("told:", "inbox:"))]
+    assert not [topic for topic in b.waiters if topic.startswith(("told:", "inbox:"))]
 
 
 # --- a real process ------------------------------------------------------------------------------

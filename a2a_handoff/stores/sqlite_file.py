@@ -22,7 +22,7 @@ SQLITE_MIN = (3, 37, 0)
 #: Seconds to wait for another program (a backup, a shell) that holds the write lock.
 BUSY_WAIT_S = 5.0
 #: Prepared statements kept for each connection.
-STATEMENTS = 256
+STATEMENTS = 512
 
 _REMEDIES = {
     "SQLITE_FULL": "has no room left on its disk: free some; the broker goes on by itself",

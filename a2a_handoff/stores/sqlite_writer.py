@@ -40,8 +40,9 @@ GATHER_S = 0.003
 CROWD = 6
 #: Most commits in one transaction.
 COMMITS_MAX = 512
-#: Most rows in one statement.
+#: Most rows in one statement, and how many are few: for each number up to there a statement stays prepared.
 ROWS_MAX = 256
+ROWS_FEW = 16
 #: Written bytes after which the log is copied back in the background.
 CHECKPOINT_BYTES = 4 << 20
 #: What a row writes beside its body, roughly: its share of table and index pages.
@@ -132,7 +133,7 @@ class Writer:
         if self._stopping:
             raise StoreUnavailable(f"The store {self._file.path} is closed.")
         future = self._loop.create_future()
-        self._jobs.put(_Job(work, future))
+        self._jobs.put(Job(work, future))
         return future
 
     def refuse(self) -> None:
@@ -231,8 +232,9 @@ class Writer:
         if len(self._versions) > VERSIONS_MAX:
             self._versions.clear()
         seen = touched(commits)
-        ids = seen.handoffs - self._versions.keys()
-        self._versions.update(self._rows(_FIND_VERSIONS, [(one,) for one in ids], _CLOSE))
+        # Not a difference of sets: that would walk through all the versions, for each batch.
+        unknown = [(one,) for one in seen.handoffs if one not in self._versions]
+        self._versions.update(self._rows(_FIND_VERSIONS, unknown, _CLOSE))
         return Known(
             versions=self._versions,
             chains=dict(self._rows(_FIND_CHAINS, [(one,) for one in seen.chains], _CLOSE)),
@@ -256,13 +258,15 @@ class Writer:
     def _rows(self, head: str, rows: Iterable[Sequence[Any]], tail: str = "") -> list[Any]:
         """Run ``head VALUES (...), (...) tail`` over all rows, and fetch what comes back.
 
-        Statements come in sizes of powers of two, so that there are few of them and each stays
-        prepared.
+        One statement if the rows are few, else in powers of two: so there are few of them, and each
+        stays prepared.
         """
         rest = list(rows)
         found: list[Any] = []
         while rest:
-            count = min(1 << (len(rest).bit_length() - 1), ROWS_MAX)
+            count = len(rest)
+            if count > ROWS_FEW:
+                count = min(1 << (count.bit_length() - 1), ROWS_MAX)
             part, rest = rest[:count], rest[count:]
             statement = _statement(head, len(part[0]), count, tail)
             found += self._connection.execute(statement, [*itertools.chain.from_iterable(part)]).fetchall()

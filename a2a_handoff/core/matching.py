@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -45,6 +46,8 @@ from a2a_handoff.core.question import (
 from a2a_handoff.core.ranking import Rank, rank, standing
 from a2a_handoff.core.roster import Entry, Facet, Kind, Roster, number_of
 from a2a_handoff.core.rules import RoutingRules
+
+_T = TypeVar("_T")
 
 #: A resolution lists this many candidates and this many of the agents passed over.
 CANDIDATES_MAX = 10
@@ -287,7 +290,8 @@ class _Resolver:
         matching = self._roster.having(self._q.tenant, ask.facets)
         if not ask.evidence and ask.tags:
             matching &= set[str]().union(*(self._roster.having(self._q.tenant, (tag,)) for tag in ask.tags))
-        best = heapq.nsmallest(CANDIDATES_MAX, self._ranked(matching, ask), key=lambda item: item[0])
+        ranked = self._ranked(matching, ask)
+        best = _first(CANDIDATES_MAX, ranked, of=len(matching), key=lambda item: item[0])
         if not best:
             self._near_misses(ask)
         return tuple(_candidate(view, standing(entry, view, ask)) for _, entry, view in best)
@@ -405,8 +409,9 @@ class _Resolver:
 
         Agents that were not looked at (somebody was named, or a rule decided) are not listed.
         """
-        noted = heapq.nsmallest(
-            self._listed, self._passed.items(), key=lambda item: (not item[1][2], item[0])
+        passed = self._passed
+        noted = _first(
+            self._listed, passed.items(), of=len(passed), key=lambda item: (not item[1][2], item[0])
         )
         listed = [PassedOver(agent_id=a, reason=reason, near=near) for _, (a, reason, near) in noted]
         if self._ask is None:
@@ -423,6 +428,11 @@ class _Resolver:
 
 #: Why nobody is left, the most telling first.
 _WHY = (Outcome.TARGET_UNAVAILABLE, Outcome.CYCLE_DETECTED, Outcome.SELF_ONLY)
+
+
+def _first(limit: int, items: Iterable[_T], *, of: int, key: Callable[[_T], Any]) -> list[_T]:
+    """The first ``limit`` in order, ``of`` so many. Mostly they are few, and then sorting takes less."""
+    return sorted(items, key=key) if of <= limit else heapq.nsmallest(limit, items, key=key)
 
 
 def _invalid(violations: tuple[Violation, ...]) -> HandoffError:

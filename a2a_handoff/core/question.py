@@ -55,7 +55,8 @@ class Ask:
     """Requirements as facets, all of which an agent must have.
 
     ``shown`` are their names as the sender wrote them, ``had`` says that all of them are there.
-    ``tags`` rank; if nothing else is asked for, one of them must be there.
+    ``tags`` rank; if nothing else is asked for, one of them must be there. ``evidence``: the facets
+    alone are a reason to choose an agent.
     """
 
     facets: tuple[Facet, ...]
@@ -65,11 +66,7 @@ class Ask:
     skill: str
     input_modes: tuple[str, ...]
     output_modes: tuple[str, ...]
-
-    @property
-    def evidence(self) -> bool:
-        """Whether the facets alone are a reason to choose an agent."""
-        return any(map(is_evidence, self.facets))
+    evidence: bool
 
     def name(self, facet: Facet) -> str:
         """A facet as an explanation names it: ``capability canBrowse``."""
@@ -110,6 +107,7 @@ def ask_of(requirements: Requirements, workspace: str, *, any_role: bool = False
         skill=fold(requirements.skill),
         input_modes=requirements.input_modes,
         output_modes=requirements.output_modes,
+        evidence=any(map(is_evidence, facets)),
     )
 
 
@@ -166,6 +164,8 @@ def lacking(entry: Entry, ask: Ask) -> str:
 
 
 def _takes(offered: frozenset[str], wanted: str) -> bool:
+    if wanted in offered:
+        return True
     wanted = media_type(wanted)
     kind = wanted.partition("/")[0]
     return wanted in offered or "*/*" in offered or f"{kind}/*" in offered
@@ -192,8 +192,11 @@ def mode_fault(entry: Entry, ask: Ask | None, question: Question) -> str:
             if not _takes(writes, mode):
                 return f"does not give {mode}"
         wanted = frozenset(map(media_type, question.output_modes))
-        read = any(_takes(wanted, mode) for mode in writes) or any(_takes(writes, mode) for mode in wanted)
-        if wanted and not read:
+        if (
+            wanted
+            and not any(_takes(wanted, mode) for mode in writes)
+            and not any(_takes(writes, mode) for mode in wanted)
+        ):
             return f"gives none of {', '.join(question.output_modes)}"
     says = (reads or not required_in) and (writes or not required_out)
     if ask and not ask.evidence and not ask.tags and not says:

@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ Resolver = Callable[[str], Awaitable[Sequence[str]]]
 
 _URL_MAX = 2_048
 _KEPT_NAMES = 4_096
+_KEPT_URLS = 1_024
 
 #: Printable ASCII without the backslash, which parsers read differently (WHATWG: a slash).
 _PLAIN = re.compile(r"[!-\[\]-~]+")
@@ -57,6 +59,7 @@ _COMPATIBLE: Final = IPv6Network("::/96")
 _TEREDO: Final = IPv6Network("2001::/32")
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def permitted(address: str, *, allow_private: bool = False) -> bool:
     """Whether the broker may connect to an IP address.
 
@@ -129,9 +132,8 @@ class OutboundPolicy:
         host = _host_of(url)
         if host is None:
             raise HandoffError(Code.CARD_UNAVAILABLE)
-        try:
-            literal = str(ip_address(host))
-        except ValueError:
+        literal = _literal(host)
+        if not literal:
             return await self._address_of(host)
         if not permitted(literal, allow_private=self._allow_private):
             raise HandoffError(Code.CARD_UNAVAILABLE)
@@ -186,6 +188,16 @@ class _SystemResolver:
         return [str(entry[4][0]) for entry in found]
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
+def _literal(host: str) -> str:
+    """The address that a host is written as; empty if it is a name."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return ""
+
+
+@lru_cache(maxsize=_KEPT_URLS)
 def _host_of(url: str) -> str | None:
     """The host, in lower case and without brackets; ``None`` if the URL is not one to call."""
     if len(url) > _URL_MAX or not _PLAIN.fullmatch(url):

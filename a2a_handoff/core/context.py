@@ -88,7 +88,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wait_for_agent_s: float = 604_800.0
 
 
-class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+class Dropped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a drop manifest: what of a package the target does not receive.
 
     ``part`` is a field of the package, ``unit`` what was left out of it: ``segment``, ``sentence`` or
@@ -104,7 +104,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
 
 
-class Requirements(msgspec.Struct, frozen=True, kw_only=True):
+class Requirements(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the target must be able to do. Empty fields ask for nothing."""
 
     agent_type: str = ""
@@ -122,7 +122,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
         return self == Requirements()
 
 
-class Signals(msgspec.Struct, frozen=True, kw_only=True):
+class Signals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the sender measured of the conversation; ``None`` is *not measured*."""
 
     intent: str = ""
@@ -133,7 +133,7 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     completion_estimate: float | None = None
 
 
-class HandoffContext(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The twelve fields that every target receives.
 
     ``key_facts``, ``task_progress`` and ``user_preferences`` are JSON objects as they came, byte for
@@ -158,7 +158,7 @@ class HandoffContext(msgspec.Struct, frozen=True, kw_only=True):
     extra: bytes = b"{}"
 
 
-class HandoffOptions(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the sender asks of the broker, beside the context itself.
 
     Times are epoch seconds (``deadline_at``) or durations in seconds. ``None`` takes the setting.
@@ -179,7 +179,7 @@ class HandoffOptions(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
 
 
-class Package(msgspec.Struct, frozen=True, kw_only=True):
+class Package(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A parsed ``handoff_context``: the context, what is asked of the target and of the broker.
 
     ``synthesized``: the message came without one and the broker made a minimal one from it.

@@ -75,7 +75,7 @@ class Outcome(StrEnum):
 # --- values inside commands and events -----------------------------------------------------------
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent that may take the handoff, in the order to be tried.
 
     ``reasons`` says why it stands where it stands.
@@ -87,7 +87,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
 
 
-class PassedOver(msgspec.Struct, frozen=True, kw_only=True):
+class PassedOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One agent that may not take it, and why. ``near`` marks a near miss worth showing."""
 
     agent_id: str
@@ -95,7 +95,7 @@ class PassedOver(msgspec.Struct, frozen=True, kw_only=True):
     near: bool = False
 
 
-class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A routing decision, frozen into the log.
 
     ``rule`` names the routing rule that matched, if one did. ``reason`` says why there are no
@@ -120,7 +120,7 @@ class OutputKind(StrEnum):
     MESSAGE = "message"
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that the target said, as A2A 1.0 JSON.
 
     For ``artifact`` ``body`` is the artifact; ``append`` and ``last`` are its chunk flags (A2A 1.0
@@ -134,7 +134,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     artifact_id: str = ""
 
 
-class Remote(msgspec.Struct, frozen=True, kw_only=True):
+class Remote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target's own names for the task. Empty where the target never told."""
 
     task_id: str = ""
@@ -155,7 +155,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     supervisors: tuple[Candidate, ...] = ()
 
 
-class ParentRef(msgspec.Struct, frozen=True, kw_only=True):
+class ParentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The handoff that this one continues. ``escalated``: the chain had its one escalation."""
 
     handoff_id: str
@@ -416,7 +416,7 @@ Command = (
 # --- events --------------------------------------------------------------------------------------
 
 
-class HandoffRequested(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The handoff exists, durable, and belongs to its sender."""
 
     at: float
@@ -442,28 +442,28 @@ class HandoffRequested(msgspec.Struct, frozen=True, kw_only=True):
     returns_to: str = ""
 
 
-class ResolutionRequested(msgspec.Struct, frozen=True, kw_only=True):
+class ResolutionRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every candidate was tried (or none is present): candidates are looked for anew."""
 
     at: float
     reason: str
 
 
-class CandidatesResolved(msgspec.Struct, frozen=True, kw_only=True):
+class CandidatesResolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The new order of candidates."""
 
     at: float
     resolution: Resolution
 
 
-class AgentAwaited(msgspec.Struct, frozen=True, kw_only=True):
+class AgentAwaited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Agents match but none is present: wait until one comes, at most until ``until``."""
 
     at: float
     until: float
 
 
-class HandoffOffered(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffOffered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Attempt ``attempt`` is out. The offer id stays the same over redeliveries to that agent."""
 
     at: float
@@ -476,7 +476,7 @@ class HandoffOffered(msgspec.Struct, frozen=True, kw_only=True):
     ack_due_at: float = 0.0
 
 
-class RedeliveryScheduled(msgspec.Struct, frozen=True, kw_only=True):
+class RedeliveryScheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same agent is asked again at ``due_at``. ``delivery`` counts from 2."""
 
     at: float
@@ -487,7 +487,7 @@ class RedeliveryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     due_at: float
 
 
-class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The attempt is over without a result; the task is with its sender again."""
 
     at: float
@@ -498,7 +498,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True):
     rescind: bool = False
 
 
-class DeliveryUncertain(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryUncertain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the target works on it is not known; the broker asks it until the deadline."""
 
     at: float
@@ -506,7 +506,7 @@ class DeliveryUncertain(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class HandoffAcknowledged(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffAcknowledged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target is ready; from here on it owns the task and the source is on standby."""
 
     at: float
@@ -519,7 +519,7 @@ class HandoffAcknowledged(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float | None = None
 
 
-class RemoteLearnt(msgspec.Struct, frozen=True, kw_only=True):
+class RemoteLearnt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target's names for the task became known (or changed) after the ACK."""
 
     at: float
@@ -527,7 +527,7 @@ class RemoteLearnt(msgspec.Struct, frozen=True, kw_only=True):
     remote: Remote
 
 
-class OutputRecorded(msgspec.Struct, frozen=True, kw_only=True):
+class OutputRecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target said something. Once this is in the log nothing is replayed."""
 
     at: float
@@ -535,7 +535,7 @@ class OutputRecorded(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[Output, ...]
 
 
-class CallerAsked(msgspec.Struct, frozen=True, kw_only=True):
+class CallerAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target waits for the caller; every timer but the deadline is paused."""
 
     at: float
@@ -545,7 +545,7 @@ class CallerAsked(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[Output, ...] = ()
 
 
-class ReplyReceived(msgspec.Struct, frozen=True, kw_only=True):
+class ReplyReceived(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A follow-up message of the caller, to be passed to the target."""
 
     at: float
@@ -553,7 +553,7 @@ class ReplyReceived(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
 
 
-class ChildAttached(msgspec.Struct, frozen=True, kw_only=True):
+class ChildAttached(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target hands on (``transfer``) or asks for help (``delegate``) with a child handoff."""
 
     at: float
@@ -564,21 +564,21 @@ class ChildAttached(msgspec.Struct, frozen=True, kw_only=True):
     context_score: float | None = None
 
 
-class HandedOff(msgspec.Struct, frozen=True, kw_only=True):
+class HandedOff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The child was acknowledged: it carries the task from here on."""
 
     at: float
     child_id: str
 
 
-class ChildAsked(msgspec.Struct, frozen=True, kw_only=True):
+class ChildAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A child that the target made by a directive asks; the target is told."""
 
     at: float
     child_id: str
 
 
-class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
+class ChildEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A child ended without ending this handoff."""
 
     at: float
@@ -586,7 +586,7 @@ class ChildEnded(msgspec.Struct, frozen=True, kw_only=True):
     state: State
 
 
-class HandoffEscalated(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffEscalated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """No agent took it: a supervisor or a person is asked."""
 
     at: float
@@ -594,7 +594,7 @@ class HandoffEscalated(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
+class CancelRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The caller wants it stopped; the target is told."""
 
     at: float
@@ -602,14 +602,14 @@ class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class HandoffCanceled(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffCanceled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Terminal. ``confirmed``: the target said so, or there was none."""
 
     at: float
     confirmed: bool
 
 
-class HandoffCompleted(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffCompleted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Terminal. ``message`` is the final status message, ``outputs`` what came with it.
 
     ``by_child``: the result is the leaf's, which has it in its own log.
@@ -622,7 +622,7 @@ class HandoffCompleted(msgspec.Struct, frozen=True, kw_only=True):
     by_child: str = ""
 
 
-class HandoffFailed(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffFailed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Terminal. The target accepted the task and failed it."""
 
     at: float
@@ -634,7 +634,7 @@ class HandoffFailed(msgspec.Struct, frozen=True, kw_only=True):
     by_child: str = ""
 
 
-class HandoffReturned(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffReturned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Terminal. The task is with its sender again; the attempts say why."""
 
     at: float
@@ -643,7 +643,7 @@ class HandoffReturned(msgspec.Struct, frozen=True, kw_only=True):
     by_child: str = ""
 
 
-class HandoffExpired(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffExpired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Terminal. The deadline passed."""
 
     at: float
@@ -651,7 +651,7 @@ class HandoffExpired(msgspec.Struct, frozen=True, kw_only=True):
     by_child: str = ""
 
 
-class LateResultRecorded(msgspec.Struct, frozen=True, kw_only=True):
+class LateResultRecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A result after the switch or the end: kept for the record, never applied."""
 
     at: float

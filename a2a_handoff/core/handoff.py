@@ -20,7 +20,7 @@ from a2a_handoff.core.policy import Policy
 from a2a_handoff.core.tracing import HopTrace
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same agent is asked again within its attempt: when that was decided, and why."""
 
     at: float
@@ -28,7 +28,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One offer to one agent. ``outcome`` is ``None`` while it is the current one, or holds.
 
     ``rescinded``: its end is told to the agent. ``instance_id`` is which process of the agent accepted it.
@@ -54,7 +54,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str = ""
 
 
-class Child(msgspec.Struct, frozen=True, kw_only=True):
+class Child(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A handoff that the target of this one made, by a call to the broker or by a directive."""
 
     handoff_id: str
@@ -64,7 +64,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None = None
 
 
-class Handoff(msgspec.Struct, frozen=True, kw_only=True):
+class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One transfer of responsibility for one task. ``version`` is the number of its events."""
 
     id: str

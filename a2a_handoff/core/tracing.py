@@ -40,7 +40,7 @@ class ParentSource(StrEnum):
     ROOT = "root"
 
 
-class SpanRef(msgspec.Struct, frozen=True, kw_only=True):
+class SpanRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A span somewhere: 32 and 16 lower-case hex digits, zeros kept."""
 
     trace_id: str
@@ -53,7 +53,7 @@ class SpanRef(msgspec.Struct, frozen=True, kw_only=True):
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
-class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The span of the request that created the handoff, built after the commit.
 
     It lies in the chain's trace, or in the caller's own if that is another one. It ends with the
@@ -116,7 +116,7 @@ class InboundTrace(msgspec.Struct, frozen=True, kw_only=True):
     policy: Literal["continue", "restart", "drop"] = "continue"
 
 
-class HopTrace(msgspec.Struct, frozen=True, kw_only=True):
+class HopTrace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that the spans of one hop need and that chance decided.
 
     ``root_parent``: the chain continues a caller's trace, so its root span hangs below this one.

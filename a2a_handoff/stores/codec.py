@@ -3,7 +3,9 @@
 Duty: MessagePack of events, handoffs, agents and webhooks. The type of an event stands beside its body, in a
 column of its own.
 Rules: fields are written by name, so that a field may be added with a default and old logs still read.
-A field or an event that was once written is never renamed.
+A field or an event that was once written is never renamed. A field at its default is not written (all
+kept structs say ``omit_defaults``), so a default is never changed either; ``Policy`` is written whole,
+because its defaults are ours to change.
 Not here: which columns a store keeps beside the bytes.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.events import Event
 from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.policy import Policy
 from a2a_handoff.ports import StoreUnavailable, Webhook
 from a2a_handoff.stores.codec import (
     decode_agent,
@@ -98,6 +100,21 @@ def test_an_event_of_a_newer_version_is_refused_with_its_name() -> None:
 def test_bytes_that_are_no_snapshot_are_refused(body: bytes) -> None:
     with pytest.raises(StoreUnavailable, match="Handoff cannot be read"):
         decode_handoff(body)
+
+
+def structs_of(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """Every struct that a value of a type is made of."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+        for hint in get_type_hints(kind).values():
+            yield from structs_of(hint)
+    for arg in get_args(kind):
+        yield from structs_of(arg)
+
+
+def test_defaults_are_not_written_but_those_of_the_policy() -> None:
+    kept = {*structs_of(Event), *structs_of(Handoff)}
+    assert {kind for kind in kept if not kind.__struct_config__.omit_defaults} == {Policy}
 
 
 def test_a_field_that_was_added_later_takes_its_default_from_old_logs() -> None:

@@ -1,6 +1,6 @@
 """Conversations with agents: deliver, follow, ask, cancel.
 
-Duty: ``ports.AgentClient`` over A2A 1.0 and 0.3 (JSON-RPC, HTTP+JSON) and the first generation.
+Duty: ``ports.AgentClient`` over A2A 1.0 and 0.3 (JSON-RPC, HTTP+JSON, gRPC) and the first generation.
 Rules: nothing but ``AgentError`` is raised. A stream that breaks after it has said something just ends,
 and so does polling after a few misses in a row: the task may well go on, and the caller asks with
 ``get``. A stream that breaks before it said anything is *perhaps sent*. Every connection is closed on
@@ -15,22 +15,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 from msgspec.structs import replace
 
 from a2a_handoff.client import calls
 from a2a_handoff.client.faults import invalid, result_of, status_fault
-from a2a_handoff.client.http import Call, Exchange, Http
-from a2a_handoff.client.sse import EventParser
-from a2a_handoff.core.agents import Agent, Generation, Interface
+from a2a_handoff.client.http import Answer, Call, Http
+from a2a_handoff.client.sse import EventParser, Messages
+from a2a_handoff.core.agents import Agent, Binding, Generation, Interface
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.tracing import parse_traceparent
 from a2a_handoff.ports import AgentError, Delivery, Sent, Update, UrlPolicy
 from a2a_handoff.wire.answers import update_of
+
+if TYPE_CHECKING:
+    from a2a_handoff.client.grpc import GrpcLines
 
 #: The body of an error is read no further than this.
 _ERROR_BODY_MAX: Final = 65_536
@@ -69,6 +72,9 @@ class A2AClient:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._http = Http(policy, connect_s=connect_s, extra_ca_pem=extra_ca_pem)
+        self._lines: GrpcLines | None = None
+        self._policy = policy
+        self._extra_ca_pem = extra_ca_pem
         self._connect_s = connect_s
         self._call_s = call_s
         self._idle_s = idle_s
@@ -80,9 +86,14 @@ class A2AClient:
     async def close(self) -> None:
         """Close every connection; what is under way fails with ``AgentError``."""
         await self._http.close()
+        if self._lines is not None:
+            await self._lines.close()
 
     async def probe(self, agent: Agent, *, timeout_s: float) -> None:
-        """See whether the agent is there: any HTTP answer to a GET of its card will do."""
+        """See whether the agent is there: any HTTP answer to a GET of its card, or a connection for gRPC."""
+        if agent.interfaces and (interface := calls.interface_of(agent)).binding is Binding.GRPC:
+            await self._grpc().connect(interface.url, wait_s=timeout_s)
+            return
         url = agent.card_url or _card_url(calls.interface_of(agent))
         call = Call(
             method="GET", url=url, headers=(("Accept", "application/json"),), stream=True, repeatable=True
@@ -178,9 +189,29 @@ class A2AClient:
         except AgentError:
             return update
 
+    def _exchange(
+        self, interface: Interface, call: Call, wait_s: float | None, whole_s: float | None
+    ) -> AbstractAsyncContextManager[Answer]:
+        if interface.binding is Binding.GRPC:
+            return self._grpc().exchange(call, interface.generation, wait_s=wait_s)
+        return self._http.exchange(call, wait_s=wait_s, whole_s=whole_s)
+
+    def _grpc(self) -> GrpcLines:
+        """Made for the first agent that is reached so: the library is large, and an extra."""
+        if self._lines is None:
+            from a2a_handoff.client.grpc import GrpcLines  # noqa: PLC0415 - its library is an extra
+
+            self._lines = GrpcLines(
+                self._policy,
+                connect_s=self._connect_s,
+                max_bytes=self._max_bytes,
+                extra_ca_pem=self._extra_ca_pem,
+            )
+        return self._lines
+
     async def _ask(self, interface: Interface, call: Call) -> Update:
         whole_s = 2 * self._call_s + _SLACK_S
-        async with self._http.exchange(call, wait_s=self._call_s, whole_s=whole_s) as answer:
+        async with self._exchange(interface, call, self._call_s, whole_s) as answer:
             return await self._read_whole(interface, answer, wait_s=self._call_s)
 
     async def _follow(
@@ -200,8 +231,8 @@ class A2AClient:
         call = make(interface)
         began = time.monotonic()
         whole_s = None if wait_s is None or call.stream else wait_s + self._idle_s + _SLACK_S
-        async with self._http.exchange(call, wait_s=wait_s, whole_s=whole_s) as answer:
-            if answer.status == 200 and answer.header("content-type").startswith("text/event-stream"):
+        async with self._exchange(interface, call, wait_s, whole_s) as answer:
+            if answer.streams:
                 left_s = None if wait_s is None else max(wait_s - (time.monotonic() - began), 0.0)
                 async with aclosing(self._events(interface, answer, left_s)) as updates:
                     async for update in updates:
@@ -215,14 +246,14 @@ class A2AClient:
                     yield _unless_own(update, own)
 
     async def _events(
-        self, interface: Interface, answer: Exchange, wait_s: float | None
+        self, interface: Interface, answer: Answer, wait_s: float | None
     ) -> AsyncGenerator[Update]:
         """The events of a stream until the task is settled or the stream ends.
 
         ``wait_s`` bounds the wait for the first one; comments do not count there. A stream is about the
         task that it begins with: servers have been seen to mix in events of others in the same context.
         """
-        parser = EventParser(self._max_bytes)
+        parser = Messages() if interface.binding is Binding.GRPC else EventParser(self._max_bytes)
         deadline = None if wait_s is None else time.monotonic() + wait_s
         traceparent = _traceparent_header(answer)
         heard = False
@@ -268,7 +299,7 @@ class A2AClient:
         result = result_of(data, interface.binding, interface.generation)
         return update_of(result, interface.generation, interface.binding, event=True)
 
-    async def _read_whole(self, interface: Interface, answer: Exchange, *, wait_s: float) -> Update:
+    async def _read_whole(self, interface: Interface, answer: Answer, *, wait_s: float) -> Update:
         status = answer.status
         if status not in (200, 201, 202):
             raise await self._fault(interface, answer)
@@ -278,7 +309,7 @@ class A2AClient:
         traceparent = _traceparent_header(answer)
         return replace(update, traceparent=traceparent) if traceparent else update
 
-    async def _fault(self, interface: Interface, answer: Exchange) -> AgentError:
+    async def _fault(self, interface: Interface, answer: Answer) -> AgentError:
         body = b""
         if answer.status >= 400:
             try:
@@ -334,7 +365,7 @@ def _unless_own(update: Update, traceparent: str) -> Update:
     return update
 
 
-def _traceparent_header(answer: Exchange) -> str:
+def _traceparent_header(answer: Answer) -> str:
     for name in ("traceresponse", "traceparent"):
         value = answer.header(name)
         if value and parse_traceparent(value) is not None:

@@ -24,6 +24,7 @@ from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.ports import AgentError, Delivery, Sent
 from a2a_handoff.wire import proto03, shapes
+from a2a_handoff.wire.card_reader import SPOKEN
 from a2a_handoff.wire.methods import METHODS, Operation
 from a2a_handoff.wire.shapes import fields_of, pack
 
@@ -31,8 +32,10 @@ from a2a_handoff.wire.shapes import fields_of, pack
 _METHODS: Final = {(generation, operation): method for (generation, method), operation in METHODS.items()}
 
 _SPOKEN: Final = frozenset(
-    {(Binding.JSONRPC, generation) for generation in Generation}
-    | {(Binding.HTTP_JSON, Generation.V1_0), (Binding.HTTP_JSON, Generation.V0_3)}
+    (binding, generation)
+    for binding in SPOKEN
+    for generation in Generation
+    if binding is Binding.JSONRPC or generation is not Generation.V0_1
 )
 
 _JSON = ("Content-Type", "application/json")
@@ -86,7 +89,7 @@ def send(interface: Interface, agent: Agent, delivery: Delivery) -> Call:
         params["metadata"] = Raw(delivery.metadata)
     return _call(
         interface,
-        _METHODS[generation, Operation.STREAM if stream else Operation.SEND],
+        Operation.STREAM if stream else Operation.SEND,
         params,
         path="/message:stream" if stream else "/message:send",
         headers=_headers(generation, delivery, _activated(agent, delivery)),
@@ -126,7 +129,7 @@ def get(interface: Interface, task_id: str) -> Call:
     if interface.binding is Binding.HTTP_JSON:
         url = _url(interface, f"/tasks/{quote(task_id, safe='')}", query)
         return Call(method="GET", url=url, headers=(_ANSWER, *_version(generation)), repeatable=True)
-    return _call(interface, _METHODS[generation, Operation.GET], params, repeatable=True)
+    return _call(interface, Operation.GET, params, repeatable=True)
 
 
 def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
@@ -136,7 +139,7 @@ def cancel(interface: Interface, task_id: str, *, traceparent: str) -> Call:
     in_path = interface.binding is Binding.HTTP_JSON
     return _call(
         interface,
-        _METHODS[generation, Operation.CANCEL],
+        Operation.CANCEL,
         {} if in_path else {"id": task_id},
         path=f"/tasks/{quote(task_id, safe='')}:cancel",
         headers=_headers(generation, delivery, ()),
@@ -154,7 +157,7 @@ def subscribe(interface: Interface, task_id: str) -> Call:
         headers = (_STREAM, *_version(generation))
         return Call(method=method, url=url, headers=headers, stream=True, repeatable=True)
     params = {"id": task_id}
-    return _call(interface, _METHODS[generation, Operation.SUBSCRIBE], params, stream=True, repeatable=True)
+    return _call(interface, Operation.SUBSCRIBE, params, stream=True, repeatable=True)
 
 
 def _message(fields: dict[str, Raw], interface: Interface, delivery: Delivery) -> bytes:
@@ -165,14 +168,14 @@ def _message(fields: dict[str, Raw], interface: Interface, delivery: Delivery) -
     if delivery.remote_context_id:
         fields["contextId"] = Raw(pack(delivery.remote_context_id))
     message = pack(fields)
-    if interface.generation is Generation.V0_3 and interface.binding is Binding.HTTP_JSON:
+    if interface.generation is Generation.V0_3 and interface.binding is not Binding.JSONRPC:
         return proto03.message_out(message)
     return shapes.message_out(message, interface.generation)
 
 
 def _call(
     interface: Interface,
-    method: str,
+    operation: Operation,
     params: dict[str, Any],
     *,
     path: str = "",
@@ -180,19 +183,32 @@ def _call(
     stream: bool = False,
     repeatable: bool = False,
 ) -> Call:
-    """A POST with the params: in an envelope, or as the body at ``path``."""
+    """A POST with the params: in an envelope, or as the body at ``path``; or an RPC of that operation."""
     if headers is None:
         headers = _version(interface.generation)
+    if interface.binding is Binding.GRPC:
+        return _rpc(interface, operation, params, headers)
     headers = (_JSON, _STREAM if stream else _ANSWER, *headers)
     if interface.binding is Binding.HTTP_JSON:
         url, body = _url(interface, path), params
     else:
         if interface.tenant and interface.generation is Generation.V1_0:
             params["tenant"] = interface.tenant
+        method = _METHODS[interface.generation, operation]
         url, body = interface.url, {"jsonrpc": "2.0", "id": "1", "method": method, "params": params}
     return Call(
         method="POST", url=url, headers=headers, body=pack(body), stream=stream, repeatable=repeatable
     )
+
+
+def _rpc(
+    interface: Interface, operation: Operation, params: dict[str, Any], headers: tuple[tuple[str, str], ...]
+) -> Call:
+    if interface.generation is Generation.V0_3 and "id" in params:
+        params = {"name": f"tasks/{params['id']}"}
+    elif interface.tenant and interface.generation is Generation.V1_0:
+        params["tenant"] = interface.tenant
+    return Call(method=operation.value, url=interface.url, headers=headers, body=pack(params))
 
 
 def _url(interface: Interface, path: str, query: str = "") -> str:

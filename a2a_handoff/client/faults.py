@@ -1,9 +1,10 @@
 """What an agent's error means for the handoff.
 
-Duty: from HTTP status, JSON-RPC error or HTTP+JSON error to ``AgentError``.
-Rules: 429 and 503 mean that nothing was started; 502 and 504 leave it open; any other error is an
-answer. Codes of the first generation from -32006 on mean other things than in 1.0. The agent's own
-words are never kept.
+Duty: from HTTP status, JSON-RPC error, HTTP+JSON error or gRPC status to ``AgentError``.
+Rules: 429 and 503 mean that nothing was started; the statuses of gRPC like them only if the agent's own
+details are with them, for the library makes the same ones when a connection breaks. 502 and 504 leave it
+open; any other error is an answer. Codes of the first generation from -32006 on mean other things than in
+1.0. The agent's own words are never kept.
 Sources: A2A 1.0 section 5.4; RFC 9110 sections 10.2.3 and 15; ``a2a.json`` of 0.1.
 Not here: failures of the connection (``http``).
 """
@@ -49,6 +50,17 @@ _REASONS: Mapping[str, int] = MappingProxyType(
     | {"".join(code.value.title().split("_")) + "Error": row.jsonrpc for code, row in ERRORS.items()}
 )
 
+#: By these the agent itself says that it did not take the request.
+_NOT_STARTED: Final = frozenset({"RATE_LIMITED", "UNAVAILABLE"})
+
+#: Statuses of gRPC that the library makes when it lost the connection, or that leave open what was done.
+_UNCERTAIN: Final = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED", "ABORTED"})
+
+#: What statuses of gRPC without details mean (A2A 1.0 section 5.4).
+_STATUSES: Mapping[str, int] = MappingProxyType(
+    {"NOT_FOUND": -32001, "INVALID_ARGUMENT": -32602, "UNIMPLEMENTED": -32601, "FAILED_PRECONDITION": -32004}
+)
+
 _REST_ERROR: Final = re.compile(rb'\s*\{\s*"(?:error|type)"')
 
 
@@ -83,6 +95,8 @@ def result_of(body: bytes, binding: Binding, generation: Generation) -> bytes:
 
     Raises ``AgentError``: the error that is in it, or ``invalid_response`` if it is neither.
     """
+    if binding is Binding.GRPC:
+        return body  # of our own making, out of a message
     try:
         open_object(body)
     except HandoffError:
@@ -128,6 +142,34 @@ def status_fault(
     if status >= 500:
         return AgentError(Outcome.TARGET_FAILED, detail, sent=Sent.YES)
     return invalid(detail)
+
+
+def rpc_status_fault(
+    name: str, text: str, reason: str, retry_after_s: float | None, generation: Generation
+) -> AgentError:
+    """The fault behind a gRPC status. ``reason`` is what the agent's own details name, or empty.
+
+    A status without details may have been made by the library here, by a proxy, or by the agent.
+    """
+    detail = f"gRPC {name}"
+    if reason in _NOT_STARTED:
+        wait_s = None if retry_after_s is None else min(retry_after_s, _RETRY_AFTER_MAX_S)
+        return AgentError(Outcome.TARGET_UNAVAILABLE, detail, sent=Sent.NO, again=True, retry_after_s=wait_s)
+    # Servers of 0.3 have no details, and name an error class before their words.
+    code = _REASONS.get(reason or text.partition(":")[0])
+    if code is not None:
+        return rpc_fault(code, generation, protocol="gRPC")
+    if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return AgentError(Outcome.TARGET_AUTH, detail, sent=Sent.YES)
+    if text.startswith("CLIENT: Received message larger"):
+        return invalid("an answer that is too large")
+    if text.startswith("SERVER: Received message larger"):
+        return AgentError(Outcome.TARGET_REJECTED, detail, sent=Sent.YES)
+    if name in _UNCERTAIN or "RST_STREAM" in text or "Stream removed" in text:
+        return AgentError(Outcome.TARGET_UNAVAILABLE, detail, sent=Sent.MAYBE, again=True)
+    if name == "DEADLINE_EXCEEDED":
+        return AgentError(Outcome.TIMEOUT, detail, sent=Sent.MAYBE, again=True)
+    return rpc_fault(_STATUSES.get(name), generation, protocol=detail)
 
 
 def rpc_fault(code: int | None, generation: Generation, *, protocol: str = "JSON-RPC") -> AgentError:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 import msgspec
 from pyreqwest.client import Client, ClientBuilder
@@ -171,6 +171,32 @@ class Http:
                 del self._lanes[idle]
 
 
+class Answer(Protocol):
+    """The answer to a call, however it travelled. Every method raises ``AgentError``."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is a stream."""
+        ...
+
+    def header(self, name: str) -> str:
+        """The first value of a header."""
+        ...
+
+    async def read(self, *, limit: int, wait_s: float | None) -> bytes:
+        """All of it."""
+        ...
+
+    async def chunk(self, *, wait_s: float | None) -> bytes | None:
+        """The next piece of it."""
+        ...
+
+
 class Exchange:
     """One call under way and its answer. Enter it to send; leaving it closes the answer.
 
@@ -219,6 +245,11 @@ class Exchange:
     def status(self) -> int:
         """The HTTP status."""
         return self._response.status if self._response is not None else 0
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is a stream of server-sent events."""
+        return self.status == 200 and self.header("content-type").startswith("text/event-stream")
 
     def header(self, name: str) -> str:
         """The first value of a header; empty if it is not there or not text."""

@@ -73,3 +73,15 @@ class EventParser:
             self._data.append(line[6:] if line[5:6] == b" " else line[5:])
         elif line.startswith(b":"):
             self._size = sum(map(len, self._data))  # a stream of comments is no large event
+
+
+class Messages:
+    """A stream of messages that come whole, where server-sent events would have to be put together."""
+
+    def feed(self, message: bytes) -> tuple[bytes, ...]:
+        """What is complete now."""
+        return (message,)
+
+    def end(self) -> bytes:
+        """What is left at the end."""
+        return b""

@@ -20,8 +20,6 @@ from typing import Any, Final, TypeVar, cast
 
 import grpc
 import msgspec
-from google.protobuf.json_format import ParseDict
-from google.rpc import error_details_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs] - it has none
 from msgspec.structs import replace
 
 from a2a_handoff.config import Settings
@@ -35,7 +33,7 @@ from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.transports.rendering import refusal_of, result_of
-from a2a_handoff.wire import faults, proto03
+from a2a_handoff.wire import grpc_status, proto03
 from a2a_handoff.wire.broker_card import FACE_TENANT
 from a2a_handoff.wire.protobuf import RPCS, Rpc, Unwritable, params_of, protobuf_of
 from a2a_handoff.wire.requests import Operation, Params, negotiate, read_params, read_proto_params
@@ -45,17 +43,11 @@ _LOG = logging.getLogger("a2a_handoff.transports")
 _T = TypeVar("_T")
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 
-#: Clients take 8 kB of metadata; there is other than the details in it, and base64 of them.
-_DETAILS_MAX: Final = 4_096
-_MESSAGE_MAX: Final = 1_024
 _IDLE_CONNECTION_S: Final = 300
 _STREAMS_MAX: Final = 1_000
 #: How often a client may ask whether the server is there.
 _PINGS_EVERY_S: Final = 10
 _BAD_HOST: Final = "cannot listen for gRPC on {address}: it is in use, or not an address of this machine"
-
-# Referenced, so that the details of an error find their types.
-_DETAILS: Final = (error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo)
 
 
 class GrpcSurface:
@@ -182,8 +174,9 @@ class GrpcSurface:
             self._telemetry.rejected(error.code, tenant=principal.tenant, sender=principal.name)
         code = grpc.StatusCode[error.row.grpc]
         context.set_code(code)
-        context.set_details(error.message[:_MESSAGE_MAX])
-        context.set_trailing_metadata((("grpc-status-details-bin", _status(error, code)),))
+        number: int = cast("tuple[int, str]", code.value)[0]
+        context.set_details(grpc_status.message_of(error))
+        context.set_trailing_metadata(((grpc_status.TRAILER, grpc_status.status_of(error, number)),))
 
     async def _asker(
         self, rpc: Rpc, face: str, tenant: str, metadata: dict[str, str], note: _Note
@@ -329,30 +322,3 @@ def _written(rpc: Rpc, body: bytes) -> bytes:
         raise HandoffError(
             Code.UNSUPPORTED_OPERATION, f"{fault} Ask over JSON-RPC or HTTP+JSON for it."
         ) from None
-
-
-def _status(error: HandoffError, code: grpc.StatusCode) -> bytes:
-    """``google.rpc.Status``, with as many details as a client takes."""
-    number: int = cast("tuple[int, str]", code.value)[0]
-    details = faults.details(error)
-    while True:
-        status = {"code": number, "message": error.message[:_MESSAGE_MAX], "details": details}
-        written = ParseDict(status, status_pb2.Status()).SerializeToString()
-        if len(written) <= _DETAILS_MAX or not _shortened(details):
-            return written
-
-
-def _shortened(details: list[dict[str, Any]]) -> bool:
-    """Leave out half of the wrong fields, the last ones, or else what does not fit."""
-    for detail in details:
-        violations = cast("list[Any]", detail.get("fieldViolations", ()))
-        if len(violations) > 1:
-            del violations[len(violations) // 2 :]
-            return True
-    if len(details) > 1:
-        details.pop()
-        return True
-    if details and details[0]["metadata"]:
-        details[0]["metadata"] = {}
-        return True
-    return False

@@ -123,8 +123,8 @@ def update_of(body: bytes, generation: Generation, binding: Binding, *, event: b
 
     Only the first generation needs to be told which: its status event looks like a task.
     """
-    rest03 = generation is Generation.V0_3 and binding is Binding.HTTP_JSON
-    dialect = _PROTO03 if rest03 else _DIALECTS[generation]
+    proto = generation is Generation.V0_3 and binding is not Binding.JSONRPC
+    dialect = _PROTO03 if proto else _DIALECTS[generation]
     try:
         said = _said.decode(body)
         if inner := _given(said.task):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, cast
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -33,8 +34,8 @@ SYNONYMS: Mapping[str, str] = {
     "testui": "canTestUI",
 }
 
-#: Bindings that the broker can deliver by.
-SPOKEN = frozenset({Binding.JSONRPC, Binding.HTTP_JSON})
+#: Bindings that the broker can deliver by. That of gRPC needs a library that is an extra.
+SPOKEN = frozenset(Binding) if find_spec("grpc") is not None else frozenset(Binding) - {Binding.GRPC}
 
 _BINDINGS = {
     "jsonrpc": Binding.JSONRPC,
@@ -277,7 +278,7 @@ class _Reader:
         if listed and not any(interface.binding in SPOKEN for interface in interfaces):
             return (
                 interfaces,
-                "has no address that this broker can use: JSONRPC or HTTP+JSON of A2A 0.1 to 1.x",
+                f"has no address that this broker can use: {', '.join(sorted(SPOKEN))} of A2A 0.1 to 1.x",
             )
         return interfaces, ""
 

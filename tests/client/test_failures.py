@@ -186,7 +186,7 @@ def test_an_agent_without_an_interface_that_we_speak_is_unavailable() -> None:
     async def body() -> None:
         async with client() as made:
             for binding, generation in (
-                (Binding.GRPC, Generation.V1_0),
+                (Binding.GRPC, Generation.V0_1),
                 (Binding.HTTP_JSON, Generation.V0_1),
             ):
                 agent = agent_at("http://127.0.0.1:1/", binding=binding, generation=generation)

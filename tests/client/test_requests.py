@@ -262,10 +262,10 @@ def test_the_first_interface_that_we_speak_is_taken() -> None:
     async def body() -> None:
         async with raw_server(says(answer(rpc(TASK_DONE)))) as server, client() as made:
             good = agent_at(server.url)
-            grpc = agent_at("127.0.0.1:1", binding=Binding.GRPC).interfaces
+            rest = agent_at("127.0.0.1:1", binding=Binding.HTTP_JSON, generation=Generation.V0_1).interfaces
             other = agent_at("http://127.0.0.1:1/").interfaces
             agent = agent_at(server.url)
-            agent = type(agent)(agent_id="a", tenant="default", interfaces=(*grpc, *good.interfaces, *other))
+            agent = type(agent)(agent_id="a", tenant="default", interfaces=(*rest, *good.interfaces, *other))
             await collect(made, agent)
             assert len(server.requests) == 1
 

@@ -1,4 +1,4 @@
-"""Against a real a2a-sdk server: both of its generations on both of its HTTP bindings."""
+"""Against a real a2a-sdk server: both of its generations on each of its bindings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from a2a_handoff.security.urls import OutboundPolicy
 from tests.client.raw_server import agent_at, client, collect, run
 from tests.support.sdk_agent import SdkAgent, sdk_agent
 
-FACES = [
-    (generation, binding)
-    for generation in (Generation.V1_0, Generation.V0_3)
-    for binding in (Binding.JSONRPC, Binding.HTTP_JSON)
-]
+FACES = [(generation, binding) for generation in (Generation.V1_0, Generation.V0_3) for binding in Binding]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +31,12 @@ def server() -> Generator[SdkAgent]:
 @pytest.fixture(params=FACES, ids=lambda face: f"{face[0].value}-{face[1].value}")
 def face(request: pytest.FixtureRequest, server: SdkAgent) -> Agent:
     generation, binding = request.param
-    url = server.url if binding is Binding.HTTP_JSON else f"{server.url}/rpc"
-    return agent_at(url, generation=generation, binding=binding)
+    urls = {
+        Binding.JSONRPC: f"{server.url}/rpc",
+        Binding.HTTP_JSON: server.url,
+        Binding.GRPC: f"127.0.0.1:{server.grpc_port}",
+    }
+    return agent_at(urls[binding], generation=generation, binding=binding)
 
 
 def is_proto03(agent: Agent) -> bool:
@@ -104,12 +104,13 @@ def test_a_message_to_a_streaming_agent_is_followed(face: Agent) -> None:
 
 
 def test_a_file_survives_there_and_back(face: Agent) -> None:
-    """On 0.3 over HTTP+JSON the SDK's server takes base64 for the bytes themselves and fails at it."""
+    """On 0.3 over HTTP+JSON and gRPC the SDK's server takes the bytes for base64 of them and fails at it."""
 
     async def body() -> None:
         raw = {"raw": base64.b64encode(bytes(range(256))).decode(), "mediaType": "x/y", "filename": "f"}
         async with client() as made:
-            if is_proto03(face):
+            interface = face.interfaces[0]
+            if interface.generation is Generation.V0_3 and interface.binding is not Binding.JSONRPC:
                 with pytest.raises(AgentError):
                     await collect(made, face, says("echo", raw))
                 return
@@ -227,7 +228,8 @@ def test_the_headers_arrive(face: Agent, server: SdkAgent) -> None:
         async with client() as made:
             sent = says("message", traceparent=traceparent, tracestate="a=1", extensions=("urn:x",))
             await collect(made, face, sent)
-        headers = server.headers[-1]
+        rpc = face.interfaces[0].binding is Binding.GRPC
+        headers = (server.metadata if rpc else server.headers)[-1]
         assert (headers["traceparent"], headers["tracestate"]) == (traceparent, "a=1")
         assert headers["a2a-extensions"] == "urn:x"
 

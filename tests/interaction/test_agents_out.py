@@ -63,24 +63,24 @@ def serves(surface: Surface, name: str, done: str = "done") -> None:
         assert surface.reply(asked, "blue").state == "completed"
 
 
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
 @proves("agent.1.0")
 def test_an_agent_that_speaks_1_0_does_the_work(
     surface: Surface, sdk: SdkAgent, names: Names, binding: str
 ) -> None:
     name = names("sdk")
-    url = f"{sdk.url}/rpc" if binding == "JSONRPC" else sdk.url
+    url = {"JSONRPC": f"{sdk.url}/rpc", "HTTP+JSON": sdk.url, "GRPC": f"127.0.0.1:{sdk.grpc_port}"}[binding]
     surface.broker.register(name, card=card_of(url, "1.0", binding))
     serves(surface, name)
 
 
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
 @proves("agent.0.3")
 def test_an_agent_that_speaks_0_3_does_the_work(
     surface: Surface, sdk: SdkAgent, names: Names, binding: str
 ) -> None:
     name = names("sdk")
-    url = f"{sdk.url}/rpc" if binding == "JSONRPC" else sdk.url
+    url = {"JSONRPC": f"{sdk.url}/rpc", "HTTP+JSON": sdk.url, "GRPC": f"127.0.0.1:{sdk.grpc_port}"}[binding]
     surface.broker.register(name, card=card_of(url, "0.3", binding))
     serves(surface, name)
 

@@ -1,4 +1,4 @@
-"""A real a2a-sdk server in a thread: 1.0 and 0.3, on JSON-RPC and HTTP+JSON.
+"""A real a2a-sdk server in a thread: 1.0 and 0.3, on JSON-RPC, HTTP+JSON and gRPC.
 
 What the agent does is told by the text of the message: ``echo``, ``ask``, ``slow``, ``message``,
 ``reject``.
@@ -13,11 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
+import grpc.aio
 import httpx
 import uvicorn
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import (
     BasePushNotificationSender,
@@ -35,6 +39,7 @@ from a2a.types import (
     Role,
     Task,
     TaskState,
+    a2a_pb2_grpc,
 )
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -88,12 +93,14 @@ class ScriptedExecutor(AgentExecutor):
 
 @dataclass
 class SdkAgent:
-    """The running server. ``headers`` are those of each request."""
+    """The running server. ``headers`` are those of each request, ``metadata`` those of each call of gRPC."""
 
     port: int
+    grpc_port: int
     executor: ScriptedExecutor
     loop: asyncio.AbstractEventLoop
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    metadata: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
 
     @property
     def url(self) -> str:
@@ -133,6 +140,27 @@ def _recording(app: ASGIApp, headers: list[dict[str, str]]) -> ASGIApp:
     return wrapped
 
 
+class _Noting(grpc.aio.ServerInterceptor):
+    """Notes the metadata of every call."""
+
+    def __init__(self, seen: list[dict[str, str]]) -> None:
+        self._seen = seen
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        metadata = dict(handler_call_details.invocation_metadata)
+        self._seen.append(metadata | {":path": handler_call_details.method})
+        return await continuation(handler_call_details)
+
+
+async def _grpc_server(handler: DefaultRequestHandler, seen: list[dict[str, str]]) -> tuple[Any, int]:
+    server = grpc.aio.server(interceptors=[_Noting(seen)])
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+    a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, port
+
+
 @contextmanager
 def sdk_agent(*, push: bool = False) -> Generator[SdkAgent]:
     """Start the server, wait until it listens, stop it at the end. ``push``: it calls back."""
@@ -170,10 +198,14 @@ def sdk_agent(*, push: bool = False) -> Generator[SdkAgent]:
             server.lifespan = config.lifespan_class(config)
             await server.startup()
             port = server.servers[0].sockets[0].getsockname()[1]
-            found.extend((server, SdkAgent(port, executor, asyncio.get_running_loop(), headers)))
+            metadata: list[dict[str, str]] = []
+            rpc_server, grpc_port = await _grpc_server(handler, metadata)
+            loop = asyncio.get_running_loop()
+            found.extend((server, SdkAgent(port, grpc_port, executor, loop, headers, metadata)))
             started.set()
             await server.main_loop()
             await server.shutdown()
+            await rpc_server.stop(1)
             await handler.aclose()
             await http.aclose()
 

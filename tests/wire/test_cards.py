@@ -15,6 +15,7 @@ from a2a_handoff.core.agents import Agent, Binding, Generation, Readiness, Regis
 from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.rules import shipped
+from a2a_handoff.wire import card_reader
 from a2a_handoff.wire.card_reader import generation_of, read_facts, url_fault, version_generation
 from a2a_handoff.wire.cards import (
     CARD_BYTES_MAX,
@@ -215,14 +216,21 @@ def test_addresses_that_we_do_not_speak_are_left_out_with_a_warning():
     ]
 
 
-def test_a_grpc_only_agent_has_a_problem_and_is_no_pull_agent():
-    read = agent(
-        {
-            **V1,
-            "supportedInterfaces": [{"url": "a.test:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}],
-        }
-    )
-    assert "no address" in read.card_problem
+GRPC_ONLY = {
+    **V1,
+    "supportedInterfaces": [{"url": "a.test:1", "protocolBinding": "GRPC", "protocolVersion": "1.0"}],
+}
+
+
+def test_an_agent_that_speaks_grpc_alone_can_be_reached():
+    read = agent(GRPC_ONLY)
+    assert (read.card_problem, read.readiness) == ("", Readiness.PROBE)
+
+
+def test_without_its_library_an_agent_that_speaks_grpc_alone_has_a_problem_and_is_no_pull_agent(monkeypatch):
+    monkeypatch.setattr(card_reader, "SPOKEN", frozenset({Binding.JSONRPC, Binding.HTTP_JSON}))
+    read = agent(GRPC_ONLY)
+    assert "no address that this broker can use: HTTP+JSON, JSONRPC of" in read.card_problem
     assert read.readiness is Readiness.PROBE
 
 

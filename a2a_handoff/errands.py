@@ -375,8 +375,7 @@ class Errands:
         if attempt is None or attempt.outcome is not None or h.state.terminal:
             await self._settle(work.key)
             return
-        if h.state.asks and not h.uncertain:
-            await self._settle(work.key)  # the target waits for the caller, and so does the broker
+        if h.state.asks and not h.uncertain and await self._pauses(work, h, attempt):
             return
         if attempt.readiness is Readiness.OFFER and not attempt.remote.task_id and h.uncertain:
             await self._resend(work, h, attempt)
@@ -395,6 +394,22 @@ class Errands:
         self._misses.pop(h.id, None)
         if not finished:
             await self._put_back(work.key, h.policy.reconcile_every_s)
+
+    async def _pauses(self, work: Work, h: Handoff, attempt: Attempt) -> bool:
+        """Whether there is nothing to do while the target waits.
+
+        For the caller's word the broker waits as well. What it has to be authorised for it may hear of by
+        another way (A2A 1.0 section 7.6), and then nobody tells the broker.
+        """
+        if h.state is State.INPUT_REQUIRED:
+            await self._settle(work.key)
+            return True
+        agent = self._registry.get(h.tenant, attempt.agent_id)
+        if agent is None or not attempt.remote.task_id or not await self._still_asks(h, attempt, agent):
+            return False
+        self._misses.pop(h.id, None)
+        await self._put_back(work.key, h.policy.reconcile_every_s)
+        return True
 
     async def _resend(self, work: Work, h: Handoff, attempt: Attempt) -> None:
         """Send the task once more to an agent that knows by the offer id whether it has it."""

@@ -59,6 +59,10 @@ def actions_for(event: Event, handoff: Handoff) -> tuple[Action, ...]:
             return _acknowledged(h, at, attempt, h.policy.lease_s if lease_s is None else lease_s)
         case ev.RemoteLearnt(at=at, attempt=attempt) if h.cancel_requested and not h.children:
             return (Schedule(kind=WorkKind.CANCEL, due_at=at, attempt=attempt),)
+        case ev.CallerAsked(at=at, attempt=attempt, auth=True) if h.attempts[-1].readiness not in _FETCHED:
+            # Who authorises it may tell the target without the broker: then it goes on by itself.
+            later = at + h.policy.reconcile_every_s
+            return (Schedule(kind=WorkKind.RECONCILE, due_at=later, attempt=attempt),)
         case ev.ReplyReceived(at=at, message_id=message_id):
             return (
                 Schedule(

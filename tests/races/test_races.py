@@ -530,6 +530,37 @@ def test_a_target_that_waits_for_the_caller_is_left_alone(tmp_path: Path) -> Non
     assert agent.of("GetTask") == []
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_target_that_was_authorised_elsewhere_is_heard_though_the_caller_said_nothing(
+    tmp_path: Path, streaming: bool
+) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        task = agent.task("WORKING")
+        if not streaming:
+            return {"task": agent.task("AUTH_REQUIRED", "Sign in.", task_id=task["id"])}
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            yield {"task": task}
+            yield agent.status(task, "AUTH_REQUIRED", "Sign in.")
+
+        return events()
+
+    agent = Agent(script)
+    with running(agent) as url, broker(tmp_path, reconcile_every=0.1) as b:
+        _register(b, "strict", url, streaming=streaming)
+        task = b.send(context=CAN, wait=False)
+        b.until(task["id"], "auth_required")
+        eventually(lambda: len(agent.of("GetTask")) > 2)
+        log = b.log(task["id"])
+        assert log[-1] == "caller_asked"
+        agent.task("COMPLETED", "done", task_id="r-1")
+        done = b.until(task["id"], "completed")
+    assert done["status_message"]["parts"] == [{"text": "done"}]
+    assert [call.method for call in agent.calls if call.method.startswith("Send")] == [
+        "SendStreamingMessage" if streaming else "SendMessage"
+    ]
+
+
 # --- the stream is cut ---------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ The service sees the world only through these protocols. Adapters stand above th
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol
@@ -394,6 +394,14 @@ class Store(Protocol):
 
     async def secret(self, name: str) -> bytes:
         """A random secret of ``SECRET_BYTES``: made when it is first asked for, the same ever after."""
+        ...
+
+    async def prune(self, *, before: float, limit: int) -> Sequence[str]:
+        """Remove chains that were last changed before ``before``, at most ``limit`` of them, whole.
+
+        With their logs, contexts and keys. Those with a handoff that is open, or with work left to do, stay.
+        Gives the ids of the handoffs that went; none: there is nothing more to remove now.
+        """
         ...
 
 

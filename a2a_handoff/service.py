@@ -24,6 +24,7 @@ from a2a_handoff.core.rules import RoutingRules
 from a2a_handoff.courier import Courier, Patience
 from a2a_handoff.dispatcher import Dispatcher
 from a2a_handoff.feed import Feed
+from a2a_handoff.housekeeping import Housekeeping
 from a2a_handoff.inbox import Inbox
 from a2a_handoff.intake import Desk
 from a2a_handoff.journal import Journal
@@ -137,7 +138,10 @@ class Service:
             notifier=notifier,
             clock=clock,
         )
-        self._arrivals: list[asyncio.Task[None]] = []
+        self.housekeeping = Housekeeping(
+            store=store, feed=feed, notifier=notifier, clock=clock, keep_s=settings.retention
+        )
+        self._chores: list[asyncio.Task[None]] = []
 
     async def open(self, cards: Path | None, *, tenant: str) -> None:
         """Open the store and load the agents. Raises ``StoreUnavailable`` and ``HandoffError``."""
@@ -149,7 +153,10 @@ class Service:
     def start(self) -> None:
         """Go on with what is unfinished. The store must be open."""
         self.dispatcher.start()
-        self._arrivals = [chores.begin(self._greet_arrivals, "arrivals")]
+        self._chores = [
+            chores.begin(self._greet_arrivals, "arrivals"),
+            chores.begin(self.housekeeping.run, "housekeeping"),
+        ]
 
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
@@ -158,7 +165,7 @@ class Service:
 
     async def stop(self, *, grace_s: float) -> None:
         """Give what runs ``grace_s`` seconds, then let go of it. The store stays open."""
-        await chores.end(self._arrivals)
+        await chores.end(self._chores)
         await self.bulletin.close()
         await self.dispatcher.stop(grace_s=grace_s)
         await self.registry.close()

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from a2a_handoff import __version__
+from a2a_handoff.cli import database
 from a2a_handoff.cli.outcome import INTERRUPTED, USAGE, Failed
 
 PROGRAM = "a2a-handoff"
@@ -37,6 +38,7 @@ context_app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Han
 app.add_typer(agents_app, name="agents")
 app.add_typer(handoffs_app, name="handoffs")
 app.add_typer(context_app, name="context")
+app.add_typer(database.app, name="db")
 
 Url = Annotated[
     str, typer.Option("--url", metavar="URL", envvar="A2A_HANDOFF_URL", help="The running broker.")

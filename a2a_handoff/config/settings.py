@@ -265,6 +265,13 @@ class Settings(BaseModel):
     broadcast_keep: float = _seconds(
         _DAY_S, "How long a broadcast is kept for agents that come later.", ge=1, le=_WEEK_S
     )
+    retention: float = _seconds(
+        30 * _DAY_S,
+        "How long a chain is kept after its last change, with its contexts, results and request keys. "
+        "0: for ever.",
+        ge=0,
+        le=3_650 * _DAY_S,
+    )
     max_hops: int = _setting(
         MAX_HOPS_CAP, "How many handoffs in a row one chain may have.", ge=1, le=MAX_HOPS_CAP
     )

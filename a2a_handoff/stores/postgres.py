@@ -32,7 +32,7 @@ from a2a_handoff.ports import (
     Work,
     WorkKey,
 )
-from a2a_handoff.stores import postgres_broadcasts, postgres_webhooks, postgres_work
+from a2a_handoff.stores import postgres_broadcasts, postgres_retention, postgres_webhooks, postgres_work
 from a2a_handoff.stores.batch import prepare
 from a2a_handoff.stores.codec import decode_agent, decode_event, decode_handoff, encode_agent
 from a2a_handoff.stores.postgres_listing import list_page
@@ -175,6 +175,12 @@ class PostgresStore:
         fresh = secrets.token_bytes(SECRET_BYTES)
         ((value,),) = await self._write(lambda session: session.rows(_KEPT, name, fresh))
         return value
+
+    async def prune(self, *, before: float, limit: int) -> list[str]:
+        """Remove chains that were last changed before ``before``, at most ``limit``. The ids that went."""
+        return await self._write(
+            lambda session: postgres_retention.prune(session, before=before, limit=limit)
+        )
 
     async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
         """Store a broadcast; what has expired, and all but the newest ``keep`` of its tenant, goes."""

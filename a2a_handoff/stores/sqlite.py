@@ -36,7 +36,7 @@ from a2a_handoff.ports import (
     Work,
     WorkKey,
 )
-from a2a_handoff.stores import sqlite_broadcasts, sqlite_webhooks, sqlite_work
+from a2a_handoff.stores import sqlite_broadcasts, sqlite_retention, sqlite_webhooks, sqlite_work
 from a2a_handoff.stores.batch import prepare
 from a2a_handoff.stores.codec import (
     decode_agent,
@@ -191,6 +191,17 @@ class SqliteStore:
             return value
 
         return await self._write(keep)
+
+    async def prune(self, *, before: float, limit: int) -> list[str]:
+        """Remove chains that were last changed before ``before``, at most ``limit``. The ids that went."""
+        writer = self._running()
+
+        def remove(connection: sqlite3.Connection) -> list[str]:
+            gone = sqlite_retention.prune(connection, before=before, limit=limit)
+            writer.forget(gone)
+            return gone
+
+        return await self._write(remove)
 
     async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
         """Store a broadcast; what has expired, and all but the newest ``keep`` of its tenant, goes."""

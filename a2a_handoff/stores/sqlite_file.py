@@ -7,6 +7,7 @@ Not here: what is read and written.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -137,6 +138,52 @@ class DatabaseFile:
                     connection.execute("ROLLBACK")
                 raise
 
+    def damage(self) -> list[str]:
+        """What SQLite finds wrong with the file; nothing if it is sound. All of it is read.
+
+        Raises ``StoreUnavailable`` if it cannot be read as a database at all.
+        """
+        try:
+            with contextlib.closing(self._reader()) as connection:
+                found = [line for (line,) in connection.execute("PRAGMA integrity_check(20)").fetchall()]
+        except sqlite3.Error as error:
+            raise self.fault(error) from error
+        return [] if found == ["ok"] else found
+
+    def save(self, target: Path) -> int:
+        """Copy the database as it is now to a new file, also while a broker writes. Gives its size in bytes.
+
+        The copy is whole and durable when this returns; a copy that failed leaves nothing behind. Raises
+        ``StoreUnavailable`` if it cannot be read, and if ``target`` exists or cannot be written.
+        """
+        partial = target.with_name(f"{target.name}.partial")
+        try:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as error:
+            raise StoreUnavailable(f"The backup {partial} cannot be written: {error.strerror}.") from error
+        try:
+            if target.exists():
+                raise StoreUnavailable(f"The backup {target} exists: name another file.")
+            with (
+                contextlib.closing(self._reader()) as connection,
+                contextlib.closing(sqlite3.connect(partial)) as copy,
+            ):
+                connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")  # all of it is in the one file
+            _sync(partial)
+            partial.replace(target)
+            _sync(target.parent)
+            return target.stat().st_size
+        except sqlite3.Error as error:
+            raise self.fault(error) from error
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _reader(self) -> sqlite3.Connection:
+        if not self.path.exists():
+            raise StoreUnavailable(f"There is no store {self.path}.")
+        return sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=BUSY_WAIT_S)
+
     def fault(self, error: sqlite3.Error) -> StoreUnavailable:
         """Say what happened and what to do about it."""
         name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
@@ -145,3 +192,12 @@ class DatabaseFile:
             f"failed: {error}",
         )
         return StoreUnavailable(f"The store {self.path} {remedy} ({name}).")
+
+
+def _sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -152,6 +152,11 @@ class Writer:
         except sqlite3.Error as error:
             _log.warning("The log of the store stays until the next start: %s", self._file.fault(error))
 
+    def forget(self, ids: Iterable[str]) -> None:
+        """Handoffs that a statement removes: their versions are not what is kept in memory any more."""
+        for handoff_id in ids:
+            self._versions.pop(handoff_id, None)
+
     # --- the writer's thread ---------------------------------------------------------------------
 
     def _write_all(self) -> None:

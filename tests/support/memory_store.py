@@ -7,6 +7,7 @@ makes every call raise ``StoreUnavailable``, as a full disk does.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import secrets
 from dataclasses import dataclass, field
 
@@ -56,6 +57,7 @@ class MemoryData:
     """All that is durable."""
 
     log: list[Recorded] = field(default_factory=list)
+    log_end: int = 0
     handoffs: dict[str, Handoff] = field(default_factory=dict)
     chains: dict[str, Chain] = field(default_factory=dict)
     requests: dict[tuple[str, str, str], RequestKey] = field(default_factory=dict)
@@ -128,7 +130,8 @@ class MemoryStore:
                     started_at=handoff.created_at,
                 )
             for seq, event in enumerate(write.events, start=write.expected_version + 1):
-                one = Recorded(handoff_id=handoff.id, seq=seq, position=len(data.log) + 1, event=event)
+                data.log_end += 1
+                one = Recorded(handoff_id=handoff.id, seq=seq, position=data.log_end, event=event)
                 data.log.append(one)
                 recorded.append(one)
             for action in write.actions:
@@ -230,6 +233,28 @@ class MemoryStore:
     async def secret(self, name: str) -> bytes:
         return (await self._turn()).secrets.setdefault(name, secrets.token_bytes(SECRET_BYTES))
 
+    async def prune(self, *, before: float, limit: int) -> list[str]:
+        data = await self._turn()
+        busy = {key.handoff_id for key in data.work}
+        chains: dict[str, list[Handoff]] = {}
+        for handoff in data.handoffs.values():
+            chains.setdefault(handoff.correlation_id, []).append(handoff)
+        old = [
+            chain
+            for chain, found in chains.items()
+            if all(h.state.terminal and h.updated_at < before and h.id not in busy for h in found)
+        ][:limit]
+        gone = {h.id for chain in old for h in chains[chain]}
+        data.log = [one for one in data.log if one.handoff_id not in gone]
+        data.requests = {k: v for k, v in data.requests.items() if v.handoff_id not in gone}
+        data.aliases = {k: v for k, v in data.aliases.items() if v not in gone}
+        data.webhooks = {k: v for k, v in data.webhooks.items() if k[0] not in gone}
+        for chain in old:
+            del data.chains[chain]
+        for handoff_id in gone:
+            del data.handoffs[handoff_id]
+        return sorted(gone)
+
     async def add_broadcast(self, broadcast: Broadcast, *, keep: int) -> Broadcast:
         data = await self._turn()
         data.broadcast_end += 1
@@ -265,10 +290,12 @@ class MemoryStore:
         return [one for one in data.log if one.handoff_id == handoff_id and one.seq > after][:limit]
 
     async def read_log(self, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
-        return (await self._turn()).log[after : after + limit]
+        log = (await self._turn()).log
+        begin = bisect.bisect_right(log, after, key=lambda one: one.position)
+        return log[begin : begin + limit]
 
     async def log_end(self) -> int:
-        return len((await self._turn()).log)
+        return (await self._turn()).log_end
 
     async def list_handoffs(self, query: HandoffQuery) -> HandoffPage:
         data = await self._turn()

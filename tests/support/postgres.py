@@ -47,7 +47,7 @@ class Postgres:
     """One server. It keeps its port and its data over restarts."""
 
     def __init__(self, programs: Path) -> None:
-        self._programs = programs
+        self.programs = programs
         self._folder = Path(tempfile.mkdtemp(prefix="a2a-handoff-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._template = ""
@@ -78,14 +78,14 @@ class Postgres:
     def start(self) -> None:
         """Start it and wait until it takes connections."""
         options = {**_OPTIONS, "port": str(self.port), "unix_socket_directories": str(self._folder)}
-        command: list[str | Path] = [self._programs / "postgres", "-D", self._folder / "data"]
+        command: list[str | Path] = [self.programs / "postgres", "-D", self._folder / "data"]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
         with (self._folder / "words").open("ab") as words:
             self._process = subprocess.Popen[bytes](
                 command, cwd=self._folder, stdout=words, stderr=words, stdin=subprocess.DEVNULL, **self._user
             )
-        check = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        check = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         eventually(lambda: subprocess.run(check, check=False).returncode == 0, within_s=START_S)
 
     def stop(self, number: int = signal.SIGINT) -> None:

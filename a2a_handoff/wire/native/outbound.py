@@ -303,8 +303,10 @@ class EventOut(Outbound):
     datacontenttype: Literal["application/json"] = "application/json"
     seq: int = Field(description="From 1 within the handoff, without gaps.")
     position: int = Field(description="The place in the whole log: the cursor of a tail.")
-    correlationid: str = Field(description="The chain. CloudEvents spell attributes without underscores.")
-    traceid: str = Field(description="The trace of the chain.")
+    correlationid: str = Field(
+        default="", description="The chain. CloudEvents spell attributes without underscores."
+    )
+    traceid: str = Field(default="", description="The trace of the chain.")
     traceurl: str = Field(default="", description="The chain in Jaeger; empty if no Jaeger is set.")
     data: RawObject
 

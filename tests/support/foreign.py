@@ -67,7 +67,17 @@ def _make_python(folder: Path, pins: Path) -> None:
     if uv is None:
         raise Unavailable("uv is not installed")
     _call(uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder))
-    _call(uv, "pip", "install", "--quiet", "--python", str(folder / "bin/python"), "-r", str(pins))
+    _call(
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--compile-bytecode",
+        "--python",
+        str(folder / "bin/python"),
+        "-r",
+        str(pins),
+    )
 
 
 def _make_javascript(folder: Path, pins: Path) -> None:

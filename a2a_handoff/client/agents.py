@@ -30,7 +30,7 @@ from a2a_handoff.core.agents import Agent, Binding, Generation, Interface
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.tracing import parse_traceparent
 from a2a_handoff.ports import AgentError, Delivery, Sent, Update, UrlPolicy
-from a2a_handoff.wire.answers import update_of
+from a2a_handoff.wire.answers import unnamed_id, update_of
 
 if TYPE_CHECKING:
     from a2a_handoff.client.grpc import GrpcLines
@@ -258,6 +258,7 @@ class A2AClient:
         traceparent = _traceparent_header(answer)
         heard = False
         task_id = ""
+        unnamed = 0
         while True:
             patience = self._idle_s
             if deadline is not None and not heard:
@@ -269,7 +270,8 @@ class A2AClient:
                     return
                 raise
             for data in parser.feed(chunk) if chunk is not None else ():
-                update = self._event(interface, data)
+                update = self._event(interface, data, unnamed)
+                unnamed += any(output.artifact_id == unnamed_id(unnamed + 1) for output in update.outputs)
                 task_id = task_id or update.remote_task_id
                 if update.remote_task_id not in ("", task_id):
                     continue
@@ -283,7 +285,7 @@ class A2AClient:
                 break
         # The last event may lack its blank line; cut in half it counts for nothing.
         try:
-            last = self._event(interface, left) if (left := parser.end()) else None
+            last = self._event(interface, left, unnamed) if (left := parser.end()) else None
         except AgentError as error:
             if error.outcome is not Outcome.INVALID_RESPONSE:
                 raise
@@ -295,9 +297,9 @@ class A2AClient:
                 Outcome.TARGET_UNAVAILABLE, "the stream ended before it began", sent=Sent.MAYBE, again=True
             )
 
-    def _event(self, interface: Interface, data: bytes) -> Update:
+    def _event(self, interface: Interface, data: bytes, unnamed: int) -> Update:
         result = result_of(data, interface.binding, interface.generation)
-        return update_of(result, interface.generation, interface.binding, event=True)
+        return update_of(result, interface.generation, interface.binding, event=True, unnamed=unnamed)
 
     async def _read_whole(self, interface: Interface, answer: Answer, *, wait_s: float) -> Update:
         status = answer.status

@@ -118,10 +118,13 @@ _DIALECTS: Final = {generation: _dialect(generation) for generation in Generatio
 _PROTO03: Final = _Dialect(proto03.message_in, proto03.artifact_in, proto03.state_in)
 
 
-def update_of(body: bytes, generation: Generation, binding: Binding, *, event: bool = False) -> Update:
+def update_of(
+    body: bytes, generation: Generation, binding: Binding, *, event: bool = False, unnamed: int = 0
+) -> Update:
     """Read one answer, or one ``event`` of a stream.
 
-    Only the first generation needs to be told which: its status event looks like a task.
+    Only the first generation needs to be told which: its status event looks like a task. ``unnamed`` is how
+    many artifacts without an id the stream began before: they get ids by their order (``unnamed_id``).
     """
     proto = generation is Generation.V0_3 and binding is not Binding.JSONRPC
     dialect = _PROTO03 if proto else _DIALECTS[generation]
@@ -132,9 +135,9 @@ def update_of(body: bytes, generation: Generation, binding: Binding, *, event: b
         if inner := _given(said.status_update):
             return _status_event(_said.decode(inner), dialect)
         if inner := _given(said.artifact_update):
-            return _artifact_event(_said.decode(inner), dialect)
+            return _artifact_event(_said.decode(inner), dialect, unnamed)
         if _given(said.artifact):
-            return _artifact_event(said, dialect)
+            return _artifact_event(said, dialect, unnamed)
         if said.status is not None:
             return _status_event(said, dialect) if _is_event(said, dialect, event) else _task(said, dialect)
         if inner := _given(said.message):
@@ -144,6 +147,11 @@ def update_of(body: bytes, generation: Generation, binding: Binding, *, event: b
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, HandoffError):
         raise _invalid("the answer is not A2A") from None
     raise _invalid("the answer is neither task, message nor event")
+
+
+def unnamed_id(number: int) -> str:
+    """The id of the artifact that is the ``number``-th of its task without one (from 1)."""
+    return f"artifact-{number}"
 
 
 def returned_traceparent(metadata: bytes) -> str:
@@ -169,23 +177,27 @@ def _is_event(said: _Said, dialect: _Dialect, event: bool) -> bool:
 
 
 def _task(said: _Said, dialect: _Dialect) -> Update:
-    outputs = tuple(
-        _output(dialect.artifact(bytes(artifact)), append=False, last=True)
-        for artifact in said.artifacts or ()
-    )
-    return _update(said, dialect, outputs, snapshot=True)
+    outputs: list[Output] = []
+    unnamed = 0
+    for artifact in said.artifacts or ():
+        output = _output(dialect.artifact(bytes(artifact)), append=False, last=True, number=unnamed + 1)
+        unnamed += output.artifact_id == unnamed_id(unnamed + 1)
+        outputs.append(output)
+    return _update(said, dialect, tuple(outputs), snapshot=True)
 
 
 def _status_event(said: _Said, dialect: _Dialect) -> Update:
     return _update(said, dialect, (), snapshot=False)
 
 
-def _artifact_event(said: _Said, dialect: _Dialect) -> Update:
+def _artifact_event(said: _Said, dialect: _Dialect, unnamed: int) -> Update:
     raw = bytes(said.artifact)
     append, last = bool(said.append), bool(said.last_chunk)
     if dialect.first:
         append, last = shapes.chunk_flags(raw)
-    return _update(said, dialect, (_output(dialect.artifact(raw), append=append, last=last),), snapshot=False)
+    number = max(unnamed, 1) if append else unnamed + 1
+    output = _output(dialect.artifact(raw), append=append, last=last, number=number)
+    return _update(said, dialect, (output,), snapshot=False)
 
 
 def _update(said: _Said, dialect: _Dialect, outputs: tuple[Output, ...], *, snapshot: bool) -> Update:
@@ -219,10 +231,11 @@ def _reply(raw: bytes, dialect: _Dialect) -> Update:
     )
 
 
-def _output(artifact: bytes, *, append: bool, last: bool) -> Output:
+def _output(artifact: bytes, *, append: bool, last: bool, number: int) -> Output:
     artifact_id = _read(artifact).artifact_id
     if not artifact_id:
-        raise _invalid("an artifact has no id")
+        artifact_id = unnamed_id(number)
+        artifact = shapes.pack({**shapes.fields_of(artifact), "artifactId": artifact_id})
     return Output(kind=OutputKind.ARTIFACT, body=artifact, append=append, last=last, artifact_id=artifact_id)
 
 

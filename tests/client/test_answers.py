@@ -242,3 +242,14 @@ def test_everything_else_is_an_invalid_response(said: Any, generation: Generatio
         with pytest.raises(AgentError) as caught:
             read(said, generation, binding, event=True)
         assert caught.value.outcome is Outcome.INVALID_RESPONSE
+
+
+def test_artifacts_without_ids_get_them_by_their_order() -> None:
+    made = [{"parts": [{"text": "one"}]}, {"artifactId": "a", "parts": []}, {"parts": [{"text": "two"}]}]
+    task = read({"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}, "artifacts": made})
+    assert [output.artifact_id for output in task.outputs] == ["artifact-1", "a", "artifact-2"]
+    assert json.loads(task.outputs[2].body) == {"artifactId": "artifact-2", "parts": [{"text": "two"}]}
+    event = json.dumps({"artifactUpdate": {"taskId": "t", "artifact": made[0], "append": True}}).encode()
+    for begun, name in ((0, "artifact-1"), (1, "artifact-1"), (2, "artifact-2")):
+        (output,) = update_of(event, V1, RPC, event=True, unnamed=begun).outputs
+        assert (output.artifact_id, output.append) == (name, True)

@@ -375,6 +375,12 @@ REQUIREMENTS = (
         gaps=_NATIVE_REPLIES,
     ),
     Requirement(
+        id="chain.questions",
+        source="docs/reference/extension.md section 6; A2A 1.0 section 7.6",
+        behaviour="Questions of the last of several agents reach the caller, and the answers that agent.",
+        gaps=_NATIVE_REPLIES,
+    ),
+    Requirement(
         id="chain.delegate",
         source="docs/reference/handoff-context.md, parent_handoff_id",
         behaviour="An agent that calls for help names its own handoff: the help is a hop of that chain.",
@@ -384,6 +390,17 @@ REQUIREMENTS = (
         id="agent.1.0",
         source="A2A 1.0 section 9",
         behaviour="An agent of a2a-sdk that speaks 1.0 is served: answers, streams and questions.",
+    ),
+    Requirement(
+        id="odd.answers",
+        source="A2A 1.0 sections 3.5.2 and 4.2",
+        behaviour="What an agent made is answered whole and once, however oddly its stream runs.",
+    ),
+    Requirement(
+        id="odd.streams",
+        source="A2A 1.0 sections 3.5.2 and 4.2",
+        behaviour="What an agent made is streamed whole and once, however oddly its own stream runs.",
+        gaps=_NO_OUTPUT,
     ),
     Requirement(
         id="agent.0.3",

@@ -65,6 +65,7 @@ from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import broker_card, etag_of, face_card, own_card
 
 if TYPE_CHECKING:
+    from a2a_handoff.notify.link import NatsLink
     from a2a_handoff.notify.nats import NatsNotifier
     from a2a_handoff.transports.grpc import GrpcSurface
 
@@ -546,9 +547,19 @@ def _nats(settings: Settings) -> NatsNotifier | None:
     """The way to wake other brokers, if it is asked for."""
     if not settings.nats_servers:
         return None
+    link = nats_link(settings)
+    from a2a_handoff.notify.nats import NatsNotifier  # noqa: PLC0415 - its client is an extra
+
+    return NatsNotifier(link, prefix=settings.nats_prefix)
+
+
+def nats_link(settings: Settings) -> NatsLink:
+    """A connection to the NATS servers of the settings, still to be started.
+
+    Raises ``ConfigurationError`` if the client is not installed.
+    """
     try:
         from a2a_handoff.notify.link import Access, NatsLink  # noqa: PLC0415 - its client is an extra
-        from a2a_handoff.notify.nats import NatsNotifier  # noqa: PLC0415 - its client is an extra
     except ImportError:
         raise ConfigurationError("nats needs the extra nats: pip install 'a2a-handoff[nats]'") from None
     access = Access(
@@ -558,7 +569,7 @@ def _nats(settings: Settings) -> NatsNotifier | None:
         cert=settings.nats_cert,
         key=settings.nats_key,
     )
-    return NatsNotifier(NatsLink(access, name="a2a-handoff"), prefix=settings.nats_prefix)
+    return NatsLink(access, name="a2a-handoff")
 
 
 def _reading(counted: tuple[int, float] | None, now: float) -> tuple[int, float]:

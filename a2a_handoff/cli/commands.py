@@ -117,6 +117,29 @@ def root(
     """A broker that hands tasks from one A2A agent to another, without losing any."""
 
 
+@app.command()
+def doctor(
+    *,
+    url: Url = DEFAULT_URL,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings file, as for serve.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="The findings as JSON, for programs.")] = False,
+) -> None:
+    """Is everything there that the broker needs? Looks at settings, store, cards, NATS, collector, agents."""
+    import asyncio
+    import os
+
+    from a2a_handoff.cli import doctor as looking
+    from a2a_handoff.cli.remote import Broker
+
+    with Broker(url) as broker:
+        found = asyncio.run(looking.examine(broker, os.environ, config))
+    typer.echo(looking.shown(found, as_json=json))
+    if any(one.verdict == "failed" for one in found):
+        raise typer.Exit(1)
+
+
 # --- the broker ----------------------------------------------------------------------------------
 
 

@@ -34,6 +34,13 @@ async def migrate(session: Session, name: str) -> None:
     await session.run("COMMIT")
 
 
+async def behind(session: Session) -> int:
+    """How many steps the schema lacks; nothing is changed."""
+    ((ours, _, _),) = await session.rows(_FOUND)
+    ((version,),) = await session.rows("SELECT version FROM a2a_handoff_schema") if ours else [(0,)]
+    return len(scripts("postgres")) - version
+
+
 async def _migrate(session: Session, name: str) -> None:
     ((ours, tables, schema),) = await session.rows(_FOUND)
     if schema is None:

@@ -138,6 +138,12 @@ class DatabaseFile:
                     connection.execute("ROLLBACK")
                 raise
 
+    def behind(self) -> int:
+        """How many steps the schema lacks. Raises ``sqlite3.Error`` if the file is no database."""
+        with contextlib.closing(self._reader()) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        return len(scripts("sqlite")) - version
+
     def damage(self) -> list[str]:
         """What SQLite finds wrong with the file; nothing if it is sound. All of it is read.
 

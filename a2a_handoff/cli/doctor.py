@@ -1,0 +1,235 @@
+"""``doctor``: is everything there that the broker of these settings needs?
+
+Duty: look at settings, store, cards, broker, agents, NATS and collector, each by itself and within seconds,
+and say of each what is wrong and what to do.
+Rules: it looks and changes nothing; the store of a running broker is left to it.
+Not here: what the parts do, whether a store holds together (``database``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+
+from a2a_handoff.cli.outcome import Failed
+from a2a_handoff.cli.remote import Broker, is_direct
+from a2a_handoff.config import Settings, SettingsError, read
+from a2a_handoff.core.errors import HandoffError
+from a2a_handoff.stores.sqlite_file import DatabaseFile
+from a2a_handoff.wire.cards import read_card
+
+ANSWER_S = 3.0
+ROOM_MIN = 1 << 30
+#: Agents that are looked at, at a time.
+TOGETHER = 16
+
+Verdict = Literal["ok", "warning", "failed", "not used"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what to know or do about it."""
+
+    part: str
+    verdict: Verdict
+    words: str
+
+
+async def examine(broker: Broker, environ: Mapping[str, str], config_file: Path | None) -> list[Finding]:
+    """Look at everything. ``broker`` may be down."""
+    try:
+        settings = read(environ=environ, config_file=config_file)
+    except SettingsError as error:
+        return [Finding("settings", "failed", line) for line in error.lines]
+    parts: tuple[tuple[str, Callable[[], Awaitable[Finding]]], ...] = (
+        ("store", lambda: _store(settings.store)),
+        ("cards", lambda: _cards(settings.cards)),
+        ("NATS", lambda: _nats(settings)),
+        ("collector", lambda: _collector(environ)),
+        ("Jaeger", lambda: _jaeger(settings.jaeger_url)),
+        ("broker", lambda: _broker(broker)),
+    )
+    found = [Finding("settings", "ok", "all can be used")]
+    for part, look in parts:
+        try:
+            found.append(await look())
+        except Exception as error:  # noqa: BLE001 - the next part is looked at whatever became of this one
+            found.append(Finding(part, "failed", str(error) or type(error).__name__))
+    if found[-1].verdict == "ok":
+        found += await _agents(broker)
+    return found
+
+
+def shown(found: list[Finding], *, as_json: bool) -> str:
+    """For people, or for programs."""
+    if as_json:
+        return json.dumps([asdict(one) for one in found], indent=2)
+    wide = max(len(one.part) for one in found)
+    return "\n".join(f"{one.part:<{wide}}  {one.verdict:<8}  {one.words}" for one in found)
+
+
+# --- the store -----------------------------------------------------------------------------------
+
+
+async def _store(url: str) -> Finding:
+    if url.startswith("sqlite:///"):
+        return await asyncio.to_thread(_file, Path(url.removeprefix("sqlite:///")))
+    from a2a_handoff.stores.postgres_schema import behind  # noqa: PLC0415 - its driver is an extra
+    from a2a_handoff.stores.postgres_server import Server  # noqa: PLC0415 - its driver is an extra
+
+    server = Server(url)
+    session = await server.connect()
+    try:
+        return _schema(server.name, await behind(session))
+    finally:
+        await session.close()
+
+
+def _file(path: Path) -> Finding:
+    file = DatabaseFile(path)
+    folder = next(above for above in file.path.parents if above.exists())
+    if not os.access(folder, os.W_OK):
+        return Finding("store", "failed", f"{folder} may not be written: check its owner and permissions")
+    room = shutil.disk_usage(folder).free
+    if room < ROOM_MIN:
+        return Finding("store", "warning", f"{folder} has {room / ROOM_MIN:.2f} GiB left: free some")
+    if not file.path.exists():
+        return Finding("store", "ok", f"{file.path} will be made by serve")
+    try:
+        return _schema(str(file.path), file.behind())
+    except sqlite3.Error as error:
+        return Finding("store", "failed", str(file.fault(error)))
+
+
+def _schema(name: str, steps: int) -> Finding:
+    if steps:
+        return Finding("store", "warning", f"{name} lacks {steps} steps of the schema: serve will make them")
+    return Finding("store", "ok", f"{name} has the schema of this version")
+
+
+# --- what stands around --------------------------------------------------------------------------
+
+
+async def _cards(folder: Path) -> Finding:
+    return await asyncio.to_thread(_card_files, folder)
+
+
+def _card_files(folder: Path) -> Finding:
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        return Finding("cards", "warning", f"{folder} has no cards: agents have to register themselves")
+    faults: list[str] = []
+    for file in files:
+        try:
+            read_card(file.read_bytes(), path=file.name)
+        except (HandoffError, OSError) as error:
+            faults.append(f"{file.name} ({error})")
+    if faults:
+        return Finding("cards", "failed", f"{', '.join(faults)}: see a2a-handoff agents check")
+    return Finding("cards", "ok", f"{len(files)} in {folder}")
+
+
+async def _nats(settings: Settings) -> Finding:
+    if not settings.nats_servers:
+        return Finding("NATS", "not used", "nats is not set: one broker needs none")
+    from a2a_handoff.app import nats_link  # noqa: PLC0415 - its client is an extra
+
+    link = nats_link(settings)
+    up = asyncio.Event()
+    link.on_change = up.set
+    link.start()
+    try:
+        await asyncio.wait_for(up.wait(), ANSWER_S)
+    except TimeoutError:
+        return Finding("NATS", "failed", f"no server answers: {', '.join(settings.nats_servers)}")
+    finally:
+        await link.close()
+    return Finding("NATS", "ok", "connected")
+
+
+async def _collector(environ: Mapping[str, str]) -> Finding:
+    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/")
+    url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (base and f"{base}/v1/traces")
+    if not url:
+        return Finding("collector", "not used", "OTEL_EXPORTER_OTLP_ENDPOINT is not set: spans go nowhere")
+    # A request without spans is a good one (OTLP, "Full Success").
+    status = await _status(url, content=b"", headers={"Content-Type": "application/x-protobuf"})
+    if status != 200:
+        return Finding("collector", "failed", f"{url} answers {status}: spans would be dropped")
+    return Finding("collector", "ok", f"{url} takes spans")
+
+
+async def _jaeger(url: str) -> Finding:
+    if not url:
+        return Finding("Jaeger", "not used", "jaeger_url is not set: answers have no link to it")
+    status = await _status(url)
+    if status != 200:
+        return Finding("Jaeger", "warning", f"{url} answers {status}: links in answers lead nowhere")
+    return Finding("Jaeger", "ok", url)
+
+
+async def _status(url: str, **more: Any) -> int | str:
+    async with httpx.AsyncClient(timeout=ANSWER_S, trust_env=not is_direct(url)) as client:
+        try:
+            answer = await (client.post(url, **more) if more else client.get(url))
+        except httpx.HTTPError as error:
+            return f"nothing ({type(error).__name__})"
+    return answer.status_code
+
+
+# --- the broker and its agents -------------------------------------------------------------------
+
+
+async def _broker(broker: Broker) -> Finding:
+    status = await _status(f"{broker.url}/readyz")
+    if isinstance(status, str):
+        return Finding("broker", "warning", f"{broker.url} answers {status}: start it, or name it with --url")
+    if status != 200:
+        return Finding("broker", "failed", f"{broker.url} runs and is not ready: its log says why")
+    return Finding("broker", "ok", f"{broker.url} is ready")
+
+
+async def _agents(broker: Broker) -> list[Finding]:
+    try:
+        agents: list[Any] = json.loads(await asyncio.to_thread(broker.get, "/api/agents"))["agents"]
+    except Failed as failed:
+        return [Finding("agents", "failed", "; ".join(failed.lines))]
+    listening = {one["agent_id"]: one["interfaces"][0]["url"] for one in agents if one["interfaces"]}
+    gate = asyncio.Semaphore(TOGETHER)
+
+    async def reach(agent_id: str, url: str) -> Finding | None:
+        async with gate:
+            fault = await _connection_fault(url)
+        return Finding("agents", "failed", f"{agent_id}: {url} {fault}") if fault else None
+
+    lost = [one for one in await asyncio.gather(*(reach(*item) for item in listening.items())) if one]
+    words = (
+        f"{len(listening) - len(lost)} of {len(listening)} that listen can be connected to, "
+        f"{len(agents) - len(listening)} fetch their work"
+    )
+    return [*lost, Finding("agents", "failed" if lost else "ok", words)]
+
+
+async def _connection_fault(url: str) -> str:
+    """Why nobody takes a connection at an address; empty if somebody does."""
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        opening = asyncio.open_connection(parts.hostname, port)
+        _, writer = await asyncio.wait_for(opening, ANSWER_S)
+    except TimeoutError:
+        return "does not answer"
+    except OSError as error:
+        return f"cannot be connected to: {error.strerror or error}"
+    writer.close()
+    return ""

@@ -1,0 +1,158 @@
+"""``doctor``: what is missing is named, with what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.postgres import postgres_server
+from tests.support.running import broker, free_port
+
+CARD: dict[str, Any] = {
+    "name": "Billing",
+    "description": "Bills.",
+    "version": "1.0.0",
+    "supportedInterfaces": [
+        {"url": "http://127.0.0.1:9000/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    ],
+    "capabilities": {},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [{"id": "bill", "name": "Bill", "description": "Bills.", "tags": ["bill"]}],
+}
+
+
+@pytest.fixture(autouse=True)
+def _of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings as on a machine where nothing is set, with a store and cards in the test's folder."""
+    cards = tmp_path / "the-cards"
+    cards.mkdir()
+    (cards / "billing.json").write_text(json.dumps(CARD))
+    monkeypatch.setenv("A2A_HANDOFF_STORE", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setenv("A2A_HANDOFF_CARDS", str(cards))
+    monkeypatch.setenv("A2A_HANDOFF_URL", f"http://127.0.0.1:{free_port()}")
+
+
+def found(run: Run, *args: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    code, out, _ = run("doctor", "--json", *args)
+    return code, {one["part"]: (one["verdict"], one["words"]) for one in json.loads(out)}
+
+
+def test_on_a_machine_where_nothing_runs_nothing_has_failed(run: Run) -> None:
+    code, parts = found(run)
+    assert code == 0
+    assert {part: verdict for part, (verdict, _) in parts.items()} == {
+        "settings": "ok",
+        "store": "ok",
+        "cards": "ok",
+        "NATS": "not used",
+        "collector": "not used",
+        "Jaeger": "not used",
+        "broker": "warning",
+    }
+
+
+def test_people_get_a_line_for_each_part(run: Run) -> None:
+    code, out, _ = run("doctor")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()][:3] == ["settings", "store", "cards"]
+
+
+def test_every_wrong_setting_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A2A_HANDOFF_MAX_HOPS", "9")
+    monkeypatch.setenv("A2A_HANDOFF_ACK_WAITS", "3")
+    code, out, _ = run("doctor", "--json")
+    told = [(one["part"], one["verdict"]) for one in json.loads(out)]
+    assert (code, told) == (1, [("settings", "failed")] * 2)
+    assert "A2A_HANDOFF_ACK_WAIT" in out
+
+
+def test_a_running_broker_and_its_agents_are_looked_at(run: Run, tmp_path: Path) -> None:
+    silent = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listening, broker(tmp_path) as b:
+        for name, port in (("there", listening.getsockname()[1]), ("gone", silent)):
+            interface = CARD["supportedInterfaces"][0] | {"url": f"http://127.0.0.1:{port}/"}
+            b.register(name, card=CARD | {"supportedInterfaces": [interface]})
+        b.register("cursor", platform="cursor")
+        code, out, _ = run("doctor", "--json", "--url", b.url)
+    agents = [(one["verdict"], one["words"]) for one in json.loads(out) if one["part"] == "agents"]
+    assert code == 1
+    assert agents[0][0] == "failed"
+    assert agents[0][1].startswith(f"gone: http://127.0.0.1:{silent}/ cannot be connected to")
+    assert agents[1] == ("failed", "1 of 2 that listen can be connected to, 1 fetch their work")
+
+
+def test_a_file_of_another_program_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    file.write_bytes(b"no database at all" * 100)
+    code, parts = found(run)
+    assert (code, parts["store"][0]) == (1, "failed")
+    assert "not an SQLite database" in parts["store"][1]
+    assert file.read_bytes() == b"no database at all" * 100
+
+
+def test_a_schema_that_lags_behind_is_a_warning_on_either_store(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker(tmp_path, store=f"sqlite:///{tmp_path / 'store.db'}"):
+        pass
+    assert found(run)[1]["store"] == ("ok", f"{tmp_path / 'store.db'} has the schema of this version")
+    connection = sqlite3.connect(tmp_path / "store.db")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert found(run)[1]["store"][0] == "warning"
+    server = postgres_server()
+    name = server.fresh()
+    try:
+        monkeypatch.setenv("A2A_HANDOFF_STORE", server.url(name))
+        verdict, words = found(run)[1]["store"]
+        assert verdict == "warning"
+        assert "serve will make them" in words
+    finally:
+        server.drop(name)
+
+
+def test_a_database_that_is_not_there_has_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A2A_HANDOFF_STORE", "postgresql://broker:sekrit@127.0.0.1:9/handoffs")
+    code, parts = found(run)
+    assert (code, parts["store"][0]) == (1, "failed")
+    assert "sekrit" not in parts["store"][1]
+
+
+@pytest.fixture
+def receiver() -> Generator[OtlpReceiver]:
+    with OtlpReceiver() as made:
+        yield made
+
+
+def test_a_collector_takes_an_empty_request_or_has_failed(
+    run: Run, receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+    assert found(run)[1]["collector"][0] == "ok"
+    assert receiver.spans == []
+    receiver.status = 503
+    assert found(run)[1]["collector"] == (
+        "failed", f"{receiver.endpoint}/v1/traces answers 503: spans would be dropped",
+    )  # fmt: skip
+
+
+def test_nats_that_does_not_answer_has_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A2A_HANDOFF_NATS", "nats://127.0.0.1:9")
+    code, parts = found(run)
+    assert (code, parts["NATS"][0]) == (1, "failed")
+
+
+def test_a_card_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "the-cards" / "broken.json").write_text('{"name": 1}')
+    code, parts = found(run)
+    assert (code, parts["cards"][0]) == (1, "failed")
+    assert "broken.json" in parts["cards"][1]

@@ -1,14 +1,24 @@
 """``agents check`` and ``context check``: what is wrong with a file, and where.
 
-Duty: read the file (or address, or standard input), show each fault as a compiler does.
-Not here: what makes a card or a context wrong (``wire.cards``, ``wire.context``, ``core.budget``).
+Duty: read the file (or address, or standard input), show each fault as a compiler does, or as JSON.
+Rules: a card at an address is looked for where the broker would look, and refused for what it would refuse:
+redirects, other content types, more than its limit.
+Not here: what makes a card or a context wrong (``wire.cards``, ``wire.card_lints``, ``wire.context``,
+``core.budget``).
 """
 
 from __future__ import annotations
 
+import json
+import socket
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.text import Text
@@ -18,12 +28,15 @@ from a2a_handoff.cli.outcome import FAILED, UNREACHABLE, USAGE, Failed
 from a2a_handoff.core.budget import compact, fit
 from a2a_handoff.core.context import CONTEXT_KEY, EXTENSION_URI, TOKEN_BUDGET
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.wire.cards import check
+from a2a_handoff.wire.card_lints import addresses_of
+from a2a_handoff.wire.card_values import Finding, Severity
+from a2a_handoff.wire.cards import CARD_BYTES_MAX, Fault, check, located
 from a2a_handoff.wire.context import read_context
 from a2a_handoff.wire.fields import members_of
 
-_WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-_STYLES = {"error": "bold red", "warning": "bold yellow"}
+_STYLES = {"error": "bold red", "warning": "bold yellow", "hint": "bold cyan"}
+_TIMEOUT_S = 10.0
+_ANSWERS_S = 5.0
 
 
 def read_text(name: str) -> str:
@@ -39,42 +52,118 @@ def read_text(name: str) -> str:
 # --- cards ---------------------------------------------------------------------------------------
 
 
-def check_cards(names: list[str]) -> int:
-    """Check AgentCards in files, at addresses or on standard input; 1 if one has an error."""
+def check_cards(names: list[str], *, live: bool = False, as_json: bool = False) -> int:
+    """Check AgentCards in files, at addresses or on standard input; 1 if one has an error.
+
+    ``live`` also sees whether their addresses answer. ``as_json`` prints one list for all.
+    """
     out = show.console()
-    errors = 0
+    found: list[dict[str, Any]] = []
     for name in names:
         text = _fetch(name) if name.startswith(("http://", "https://")) else read_text(name)
         faults = check(text)
-        for fault in faults:
-            where = f"{name}:{fault.line}:{fault.column}"
-            _fault(out, where, str(fault.severity), fault.message, fault.path)
-            _source(out, text, fault.line, fault.column)
-        wrong = sum(str(fault.severity) == "error" for fault in faults)
-        errors += wrong
-        if not faults:
-            out.print(Text.assemble(name, ": ", ("good", "green")))
-        else:
-            out.print(f"{name}: {_count(wrong, 'error')}, {_count(len(faults) - wrong, 'warning')}")
-    return FAILED if errors else 0
+        if live:
+            faults = located(text, _silent(text), faults)
+        found += [{"card": name, **asdict(fault), "severity": fault.severity.value} for fault in faults]
+        if not as_json:
+            _show(out, name, text, faults)
+    if as_json:
+        sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+    return FAILED if any(each["severity"] == "error" for each in found) else 0
+
+
+def _show(out: Console, name: str, text: str, faults: list[Fault]) -> None:
+    for fault in faults:
+        where = f"{name}:{fault.line}:{fault.column}"
+        _fault(out, where, fault.severity.value, fault.message, fault.path)
+        _source(out, text, fault.line, fault.column)
+    counts = Counter(fault.severity for fault in faults)
+    wrong, odd, hints = counts[Severity.ERROR], counts[Severity.WARNING], counts[Severity.HINT]
+    more = f", {_count(hints, 'hint')}" if hints else ""
+    if wrong or odd:
+        out.print(f"{name}: {_count(wrong, 'error')}, {_count(odd, 'warning')}{more}")
+    else:
+        out.print(Text.assemble(name, ": ", ("good", "green"), more))
 
 
 def _fetch(url: str) -> str:
-    """A card from its address, or from the well-known paths below a base address."""
+    """A card from its address, or from the well-known paths below it and at its origin."""
     import httpx  # noqa: PLC0415 - files need no HTTP
 
-    addresses = [url, *(url.rstrip("/") + path for path in _WELL_KNOWN if not url.endswith(".json"))]
-    status = 0
-    with httpx.Client(timeout=10.0, follow_redirects=True) as client:
+    from a2a_handoff.client.cards import places  # noqa: PLC0415 - files need no HTTP
+
+    try:
+        addresses = places(url)
+    except ValueError:
+        raise Failed(f"{url}: is not a URL", code=UNREACHABLE) from None
+    reasons: list[str] = []
+    with httpx.Client(timeout=_TIMEOUT_S, trust_env=False) as client:
         for address in addresses:
             try:
-                answer = client.get(address, headers={"Accept": "application/json"})
+                with client.stream("GET", address, headers={"Accept": "application/json"}) as answer:
+                    why = _unfit(answer.status_code, answer.headers)
+                    body = b"" if why else _read(answer.iter_bytes())
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise Failed(f"{address}: {error or type(error).__name__}", code=UNREACHABLE) from None
-            status = answer.status_code
-            if answer.is_success and answer.content.lstrip()[:1] == b"{":
-                return answer.text
-    raise Failed(f"{url}: there is no card (HTTP {status})", code=UNREACHABLE)
+            if why is None:
+                return body.decode(errors="replace")
+            reasons.append(f"{address}: {why}")
+    raise Failed(f"{url}: there is no card\n  " + "\n  ".join(reasons), code=UNREACHABLE)
+
+
+def _unfit(status: int, headers: Mapping[str, str]) -> str | None:
+    """Why an answer is no card for a broker."""
+    from a2a_handoff.client.cards import is_json_type  # noqa: PLC0415 - files need no HTTP
+
+    if 300 <= status < 400:
+        return f"leads to {headers.get('location', 'nowhere')}, and redirects are not followed"
+    if status != 200:
+        return f"HTTP {status}"
+    stated = headers.get("content-type", "")
+    return None if is_json_type(stated) else f"is {stated.partition(';')[0]}, not application/json"
+
+
+def _read(pieces: Iterable[bytes]) -> bytes:
+    """A body up to one byte more than a card may have, so that the check sees that it is too large."""
+    body = b""
+    for piece in pieces:
+        body += piece
+        if len(body) > CARD_BYTES_MAX:
+            return body[: CARD_BYTES_MAX + 1]
+    return body
+
+
+def _silent(text: str) -> list[Finding]:
+    """Which addresses of a card do not answer. Any answer of HTTP will do, and a connection for gRPC."""
+    try:
+        addresses = addresses_of(json.loads(text))
+    except ValueError:
+        return []
+    found: list[Finding] = []
+    for path, url, grpc in addresses:
+        why = _no_connection(url) if grpc else _no_answer(url)
+        if why:
+            found.append(Finding(path, f"does not answer: {why}", Severity.ERROR))
+    return found
+
+
+def _no_answer(url: str) -> str:
+    import httpx  # noqa: PLC0415 - files need no HTTP
+
+    try:
+        with httpx.Client(timeout=_ANSWERS_S, trust_env=False) as client, client.stream("GET", url):
+            return ""
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        return str(error) or type(error).__name__
+
+
+def _no_connection(address: str) -> str:
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        with socket.create_connection((parts.hostname or "", parts.port or 443), timeout=_ANSWERS_S):
+            return ""
+    except (OSError, ValueError) as error:
+        return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _fault(out: Console, where: str, severity: str, message: str, path: str) -> None:

@@ -248,14 +248,17 @@ def agents_check(
     cards: Annotated[
         list[str], typer.Argument(metavar="FILE|URL...", help="AgentCards; - for standard input.")
     ],
+    *,
+    live: Annotated[bool, typer.Option("--live", help="Also see whether their addresses answer.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Check AgentCards, without a broker.
 
-    Each fault is shown with its line and column. Exit code 1: there is an error.
+    Errors, warnings and hints are shown with line and column. Exit code 1: there is an error.
     """
     from a2a_handoff.cli import checking
 
-    raise typer.Exit(checking.check_cards(cards))
+    raise typer.Exit(checking.check_cards(cards, live=live, as_json=as_json))
 
 
 # --- handoffs ------------------------------------------------------------------------------------

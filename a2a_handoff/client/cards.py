@@ -24,6 +24,9 @@ from a2a_handoff.wire.envelope import open_object
 
 _WELL_KNOWN: Final = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 
+#: None is named by servers that do not know, the last two are those of plain files.
+_TYPES: Final = frozenset({"", "application/json", "text/json", "text/plain", "application/octet-stream"})
+
 #: Every generation's card has a name and one of these.
 _SIGNS: Final = frozenset({"supportedInterfaces", "url", "skills", "capabilities"})
 
@@ -88,6 +91,8 @@ class WellKnownCardFetcher:
                     return FetchedCard(body=b"", url=url, etag=etag)
                 if answer.status != 200:
                     return None
+                if not is_json_type(answer.header("content-type")):
+                    return None
                 body = await answer.read(limit=self._max_bytes, wait_s=self._timeout_s)
                 etag = answer.header("etag")
         except AgentError:
@@ -109,6 +114,12 @@ def places(url: str) -> list[str]:
             if place not in found:
                 found.append(place)
     return found
+
+
+def is_json_type(content_type: str) -> bool:
+    """Whether a card may be what is served as ``content_type``; servers of plain files do not know JSON."""
+    essence = content_type.partition(";")[0].strip().lower()
+    return essence in _TYPES or essence.endswith("+json")
 
 
 def _is_card(body: bytes) -> bool:

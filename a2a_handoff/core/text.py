@@ -19,6 +19,9 @@ _FORBIDDEN_IN_NAMES = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
+# What prose may have of them.
+_LAYOUT = dict.fromkeys(map(ord, "\t\n\r\u2028\u2029\u0085"))
+
 # White space and characters that show nothing: a text of these alone is blank.
 _INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2800\u3164\ufeff"
 
@@ -49,6 +52,17 @@ def name_fault(text: str, *, chars_max: int = NAME_CHARS_MAX) -> str:
     if text != text.strip():
         return "begins or ends with white space"
     return ""
+
+
+def prose_fault(text: str) -> str:
+    """Why ``text`` cannot be shown to people as it is; empty if it can. Lines and tabs are fine."""
+    if text.isprintable():
+        return ""
+    found = _FORBIDDEN_IN_NAMES.search(text.translate(_LAYOUT))
+    if found is None:
+        return ""
+    kind = "a control character" if found[0] < "\u2000" else "a character that hides or reorders what follows"
+    return f"contains {kind}, U+{ord(found[0]):04X}"
 
 
 def is_blank(text: str) -> bool:

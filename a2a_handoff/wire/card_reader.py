@@ -37,7 +37,8 @@ SYNONYMS: Mapping[str, str] = {
 #: Bindings that the broker can deliver by. That of gRPC needs a library that is an extra.
 SPOKEN = frozenset(Binding) if find_spec("grpc") is not None else frozenset(Binding) - {Binding.GRPC}
 
-_BINDINGS = {
+#: How cards write the bindings.
+BINDINGS = {
     "jsonrpc": Binding.JSONRPC,
     "httpjson": Binding.HTTP_JSON,
     "rest": Binding.HTTP_JSON,
@@ -45,7 +46,8 @@ _BINDINGS = {
 }
 _WELL_KNOWN = re.compile(r"/\.well-known/agent(?:-card)?\.json$")
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.|$)")
-_REQUIRED: Mapping[Generation, tuple[str, ...]] = {
+#: What each generation requires of a card.
+REQUIRED: Mapping[Generation, tuple[str, ...]] = {
     Generation.V1_0: (
         "name", "description", "supportedInterfaces", "version", "capabilities",
         "defaultInputModes", "defaultOutputModes", "skills",
@@ -116,15 +118,16 @@ class _Reader:
             return CardFacts()
         card = cast("dict[str, Any]", document)
         generation = generation_of(card)
-        for name in _REQUIRED[generation]:
+        for name in REQUIRED[generation]:
             if member(card, name)[1] is None:
                 self._read.warn(name, f"is missing; A2A {generation.value} requires it")
+        self._read.prose(card, "description", "")
         capabilities = self._read.members(card, "capabilities", "")
         skills = self._skills(card)
         interfaces, problem = self._interfaces(card, generation)
         demands = self._auth_problem(card)
         facts = CardFacts(
-            name=" ".join(self._read.text(card, "name", "").split())[:NAME_CHARS_MAX],
+            name=" ".join(self._read.prose(card, "name", "").split())[:NAME_CHARS_MAX],
             version=self._version(card),
             interfaces=interfaces,
             skills=skills,
@@ -143,7 +146,7 @@ class _Reader:
         if isinstance(value, int | float) and not isinstance(value, bool):
             self._read.warn("version", "should be text")
             return str(value)
-        return self._read.text(card, "version", "")
+        return self._read.prose(card, "version", "")
 
     # --- extensions ---
 
@@ -214,7 +217,8 @@ class _Reader:
             skill = self._read.is_object(item, path)
             if not skill and not isinstance(item, dict):
                 continue
-            name = self._read.text(skill, "name", path)
+            name = self._read.prose(skill, "name", path)
+            self._read.prose(skill, "description", path)
             key, skill_id = "id", self._read.name(skill, "id", path)
             if not skill_id and name and not self._read.failed(f"{path}.id"):
                 key, skill_id = "name", self._read.name(skill, "name", path)
@@ -294,7 +298,7 @@ class _Reader:
         at = f"{path}." if path else ""
         url = self._read.text(entry, "url", path, most=URL_MAX).strip()
         word = self._read.text(entry, kind, path)
-        binding = _BINDINGS.get(skeleton(word)) if word else Binding.JSONRPC
+        binding = BINDINGS.get(skeleton(word)) if word else Binding.JSONRPC
         generation = version_generation(version)
         fault = url_fault(url, grpc=binding is Binding.GRPC)
         if not entry or self._read.failed(f"{at}url"):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
-from a2a_handoff.core.text import name_fault
+from a2a_handoff.core.text import name_fault, prose_fault
 
 LIST_MAX = 100
 TEXT_MAX = 8_192
@@ -22,10 +22,15 @@ _NUMBER_MAX = 1_000_000_000
 
 
 class Severity(StrEnum):
-    """``error``: the card is refused. ``warning``: it is accepted as it was understood."""
+    """How bad a finding is.
+
+    ``error``: the card is refused. ``warning``: it is accepted as it was understood. ``hint``: what the
+    broker makes of it, or what might be better.
+    """
 
     ERROR = "error"
     WARNING = "warning"
+    HINT = "hint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,14 @@ class ValueReader:
             self.error(joined(path, key), f"is longer than {most} characters")
             return ""
         return value
+
+    def prose(self, owner: dict[str, Any], name: str, path: str) -> str:
+        """A member that people read: text that shows what it says."""
+        text = self.text(owner, name, path)
+        if fault := prose_fault(text):
+            self.error(joined(path, member(owner, name)[0]), fault)
+            return ""
+        return text
 
     def name(self, owner: dict[str, Any], name: str, path: str) -> str:
         """A member that is a name: one line, not too long."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
-
-import msgspec
 
 from a2a_handoff.core.agents import (
     Agent,
@@ -27,10 +27,11 @@ from a2a_handoff.core.agents import (
 )
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.text import name_fault
+from a2a_handoff.wire.card_lints import lint
 from a2a_handoff.wire.card_reader import CardFacts, read_facts
-from a2a_handoff.wire.card_values import Finding, Severity
-from a2a_handoff.wire.fields import decode_any
-from a2a_handoff.wire.positions import positions_of
+from a2a_handoff.wire.card_values import FINDINGS_MAX, Finding, Severity
+from a2a_handoff.wire.envelope import open_object
+from a2a_handoff.wire.positions import Positions, positions_of
 from a2a_handoff.wire.signatures import known_fields
 
 CARD_BYTES_MAX = 1_048_576
@@ -56,7 +57,10 @@ class Fault:
 
 
 def check(text: str) -> list[Fault]:
-    """Everything that is wrong with the text of a card, in its order. Empty: the card is good."""
+    """Everything that is wrong with the text of a card, and what might be better, in its order.
+
+    Without errors the card is good.
+    """
     if len(text.encode(errors="surrogatepass")) > CARD_BYTES_MAX:
         return [_fault(text, 0, "", Severity.ERROR, f"the card is larger than {CARD_BYTES_MAX} bytes")]
     try:
@@ -65,18 +69,29 @@ def check(text: str) -> list[Fault]:
     except json.JSONDecodeError as error:
         return [_fault(text, error.pos, "", Severity.ERROR, f"not JSON: {error.msg}")]
     faults = [
-        _fault(text, at, path, Severity.WARNING, "the name is used twice; the last one counts")
+        _fault(text, at, path, Severity.ERROR, "the name is used twice in one object")
         for path, at in positions.repeated
     ]
-    _, findings = read_facts(document)
-    faults.extend(_fault(text, positions.of(f.path), f.path, f.severity, f.message) for f in findings)
-    return sorted(faults, key=lambda fault: (fault.line, fault.column))
+    facts, findings = read_facts(document)
+    return located(text, [*findings, *lint(document, facts)], faults, positions)
+
+
+def located(
+    text: str, findings: Sequence[Finding], faults: Iterable[Fault] = (), positions: Positions | None = None
+) -> list[Fault]:
+    """Findings at their places in the text of a card, in its order; ``faults`` have theirs."""
+    where = positions or (positions_of(text) if findings else Positions())
+    found = [*faults, *(_fault(text, where.of(f.path), f.path, f.severity, f.message) for f in findings)]
+    return sorted(found, key=lambda fault: (fault.line, fault.column))
 
 
 def _fault(text: str, at: int, path: str, severity: Severity, message: str) -> Fault:
-    line = text.count("\n", 0, at) + 1
-    column = at - (text.rfind("\n", 0, at) + 1) + 1
+    line, column = _line_of(text, at)
     return Fault(line=line, column=column, path=path, severity=severity, message=message)
+
+
+def _line_of(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
 
 
 def read_card(raw: bytes, *, found_at: str = "", path: str = "") -> tuple[CardFacts, tuple[str, ...]]:
@@ -89,14 +104,44 @@ def read_card(raw: bytes, *, found_at: str = "", path: str = "") -> tuple[CardFa
             Code.PAYLOAD_TOO_LARGE, f"The card has {len(raw)} bytes, at most {CARD_BYTES_MAX} are taken."
         )
     try:
-        document = decode_any(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _refused([Finding("", "is not JSON", Severity.ERROR)], path) from None
+        open_object(raw)
+        document = json.loads(raw, object_pairs_hook=_once)
+    except (HandoffError, ValueError, RecursionError):
+        raise _refused(_unreadable(raw), path) from None
     facts, findings = read_facts(document, found_at=found_at)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         raise _refused(errors, path)
     return facts, tuple(f"{_join(path, f.path)}: {f.message}" for f in findings)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError
+    return members
+
+
+def _unreadable(raw: bytes) -> list[Finding]:
+    """Why a card is no JSON that has one meaning, and where."""
+    try:
+        text = raw.decode()
+        positions = positions_of(text)
+    except UnicodeDecodeError as error:
+        return [Finding("", f"is not UTF-8 at byte {error.start}", Severity.ERROR)]
+    except json.JSONDecodeError as error:
+        line, column = _line_of(error.doc, error.pos)
+        text = f"is not JSON: line {line}, column {column}: {error.msg}"
+        return [Finding("", text, Severity.ERROR)]
+    twice = [
+        Finding(
+            path,
+            "is used twice in one object, again at line {}, column {}".format(*_line_of(text, at)),
+            Severity.ERROR,
+        )
+        for path, at in positions.repeated[:FINDINGS_MAX]
+    ]
+    return twice or [Finding("", "is not a JSON object that can be read", Severity.ERROR)]
 
 
 def _refused(errors: list[Finding], path: str) -> HandoffError:

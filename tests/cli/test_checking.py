@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.cases.test_discovery import Site
 from tests.cli.conftest import Run
 from tests.cli.stub import Stub
+from tests.support.running import free_port, running
 
 GOOD: dict[str, Any] = {
     "name": "Billing",
@@ -93,11 +95,89 @@ def test_a_card_is_fetched_from_its_address_or_from_below_a_base_address(stub: S
     assert run("agents", "check", stub.url)[0] == 0
 
 
-def test_an_address_without_a_card_is_one_line(stub: Stub, run: Run) -> None:
-    stub.answers["GET", "/"] = (200, "text/html", b"<html>")
+def test_where_no_card_was_found_every_place_is_named_with_the_reason(stub: Stub, run: Run) -> None:
+    stub.answers["GET", "/.well-known/agent-card.json"] = (200, "text/html; charset=utf-8", b"<html>")
     code, out, err = run("agents", "check", stub.url)
     assert (code, out) == (3, "")
-    assert err == f"a2a-handoff: {stub.url}: there is no card (HTTP 404)\n"
+    assert err == (
+        f"a2a-handoff: {stub.url}: there is no card\n"
+        f"  {stub.url}/.well-known/agent-card.json: is text/html, not application/json\n"
+        f"  {stub.url}/.well-known/agent.json: HTTP 404\n"
+    )
+
+
+def test_a_redirect_is_not_followed_since_brokers_do_not(run: Run) -> None:
+    site = Site(pages={"/real.json": GOOD}, redirects={"/card.json": "/real.json"})
+    with running(site) as url:
+        code, _, err = run("agents", "check", f"{url}/card.json")
+        assert code == 3
+        assert f"{url}/card.json: leads to /real.json, and redirects are not followed" in err
+        assert "/real.json" not in site.asked
+
+
+def test_a_card_that_is_too_large_or_no_json_at_an_address_is_an_error_of_the_card(
+    stub: Stub, run: Run
+) -> None:
+    stub.answers["GET", "/c.json"] = (200, "application/json", b" " * 2_000_000)
+    code, out, _ = run("agents", "check", stub.url + "/c.json")
+    assert (code, "error: the card is larger than 1048576 bytes" in out) == (1, True)
+    stub.answers["GET", "/c.json"] = (200, "application/json", b"{\n  7}")
+    code, out, _ = run("agents", "check", stub.url + "/c.json")
+    assert (code, f"{stub.url}/c.json:2:3: error: not JSON" in out) == (1, True)
+
+
+def test_nobody_at_the_address_is_one_line(run: Run) -> None:
+    code, out, err = run("agents", "check", f"http://127.0.0.1:{free_port()}")
+    assert (code, out) == (3, "")
+    assert len(err.splitlines()) == 1
+
+
+def test_hints_are_counted_and_no_failure(run: Run, tmp_path: Path) -> None:
+    card = tmp_path / "card.json"
+    skill = GOOD["skills"][0] | {"tags": ["browse"]}
+    card.write_text(json.dumps(GOOD | {"skills": [skill]}, indent=1))
+    code, out, _ = run("agents", "check", str(card))
+    assert code == 0
+    assert "hint: implies the capability canBrowse [skills[0].tags[0]]" in out
+    assert out.endswith(f"{card}: good, 1 hint\n")
+
+
+def test_findings_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(GOOD))
+    bad.write_text(json.dumps(GOOD | {"name": 7, "skills": [{"id": "a", "tags": ["x"]}]}, indent=1))
+    code, out, _ = run("agents", "check", "--json", str(good), str(bad))
+    assert code == 1
+    found = json.loads(out)
+    assert [(each["path"], each["severity"]) for each in found] == [
+        ("name", "error"), ("skills[0].description", "warning"),
+    ]  # fmt: skip
+    assert found[0] == {
+        "card": str(bad), "line": 2, "column": 10, "path": "name", "severity": "error",
+        "message": "must be text",
+    }  # fmt: skip
+    assert run("agents", "check", "--json", str(good)) == (0, "[]\n", "")
+
+
+def test_addresses_can_be_tried(run: Run, tmp_path: Path, stub: Stub) -> None:
+    card = tmp_path / "card.json"
+    dead = free_port()
+    answering = stub.url.removeprefix("http://")
+    given = [
+        {"url": stub.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+        {"url": f"http://127.0.0.1:{dead}/", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+        {"url": answering, "protocolBinding": "GRPC", "protocolVersion": "1.0"},
+        {"url": f"127.0.0.1:{dead}", "protocolBinding": "GRPC", "protocolVersion": "1.0"},
+    ]
+    card.write_text(json.dumps(GOOD | {"supportedInterfaces": given}))
+    assert run("agents", "check", str(card))[0] == 0
+    code, out, _ = run("agents", "check", "--live", "--json", str(card))
+    assert code == 1
+    found = json.loads(out)
+    assert [each["path"] for each in found] == ["supportedInterfaces[1].url", "supportedInterfaces[3].url"]
+    assert all(each["message"].startswith("does not answer: ") for each in found)
+    card.write_text("{")
+    assert run("agents", "check", "--live", str(card))[0] == 1
 
 
 @pytest.mark.parametrize("command", [("agents", "check"), ("context", "check")])

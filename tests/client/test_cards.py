@@ -164,3 +164,52 @@ def test_the_whole_search_has_one_time_limit() -> None:
             assert time.monotonic() - began < 2
 
     run(body())
+
+
+@pytest.mark.parametrize(
+    ("content_type", "taken"),
+    [
+        ("application/json", True),
+        ("application/a2a+json; charset=utf-8", True),
+        ("text/plain", True),
+        ("application/octet-stream", True),
+        ("text/html", False),
+        ("application/xml", False),
+        ("image/png", False),
+    ],
+)
+def test_what_is_served_as_something_else_is_no_card(content_type: str, *, taken: bool) -> None:
+    async def handler(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(json.dumps(CARD).encode(), kind=content_type))
+        await writer.drain()
+
+    async def story() -> None:
+        async with raw_server(handler) as server:
+            await fetcher().fetch(f"http://127.0.0.1:{server.port}/c.json")
+
+    if taken:
+        run(story())
+        return
+    with pytest.raises(HandoffError) as caught:
+        run(story())
+    assert caught.value.code is Code.CARD_UNAVAILABLE
+
+
+def test_a_card_that_did_not_change_is_not_sent_again() -> None:
+    async def handler(request: Request, writer: asyncio.StreamWriter) -> None:
+        same = request.headers.get("if-none-match") == '"e1"'
+        if same:
+            writer.write(b'HTTP/1.1 304 Not Modified\r\nETag: "e1"\r\nConnection: close\r\n\r\n')
+        else:
+            writer.write(answer(json.dumps(CARD).encode(), headers='ETag: "e1"\r\n'))
+        await writer.drain()
+
+    async def story() -> None:
+        async with raw_server(handler) as server:
+            url = f"http://127.0.0.1:{server.port}/c.json"
+            first = await fetcher().fetch(url)
+            assert await fetcher().fetch_changed(url, first.etag) is None
+            again = await fetcher().fetch_changed(url, '"e0"')
+            assert again == first
+
+    run(story())

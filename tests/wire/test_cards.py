@@ -204,8 +204,8 @@ def test_addresses_that_we_do_not_speak_are_left_out_with_a_warning():
     card = {
         **V1,
         "supportedInterfaces": [
-            {"url": "http://a.test/2", "protocolBinding": "JSONRPC", "protocolVersion": "2.0"},
-            {"url": "http://a.test/x", "protocolBinding": "CARRIER-PIGEON", "protocolVersion": "1.0"},
+            {"url": "https://a.test/2", "protocolBinding": "JSONRPC", "protocolVersion": "2.0"},
+            {"url": "https://a.test/x", "protocolBinding": "CARRIER-PIGEON", "protocolVersion": "1.0"},
         ],
     }
     assert addresses(card) == []
@@ -564,10 +564,75 @@ def test_a_text_that_is_not_json_is_refused_where_it_breaks(text: str, line: int
     assert says in fault.message
 
 
-def test_a_name_that_is_used_twice_is_shown():
+def test_a_name_that_is_used_twice_makes_a_card_refused_with_the_place():
     text = json.dumps(V1)[:-1] + ',\n "name": "B"}'
-    (fault,) = check(text)
-    assert (fault.line, fault.column, fault.severity) == (2, 2, Severity.WARNING)
+    (fault,) = (each for each in check(text) if each.severity is Severity.ERROR)
+    assert (fault.line, fault.column, fault.path) == (2, 2, "name")
+    assert refusals(text.encode()) == [
+        ("card.name", "is used twice in one object, again at line 2, column 2")
+    ]
+
+
+def refusals(raw: bytes) -> list[tuple[str, str]]:
+    with pytest.raises(HandoffError) as caught:
+        read_card(raw, path="card")
+    assert caught.value.code is Code.INVALID_AGENT
+    return [(each.field, each.description) for each in caught.value.violations]
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "says"),
+    [
+        (b"", "card", "is not JSON: line 1, column 1"),
+        (b'{"name":\n "a",}', "card", "is not JSON: line 2, column 5: A comma must not be the last thing"),
+        (b'{"name": "\xff"}', "card", "is not UTF-8 at byte 10"),
+        (b"<html></html>", "card", "is not JSON: line 1, column 1"),
+        (
+            b'{"a":' * 70 + b"1" + b"}" * 70,
+            "card",
+            "is not JSON: line 1, column 326: Nested deeper than 64 levels",
+        ),
+        (b'{"name":"a","skills":[{"id":"x","id":"y"}]}', "card.skills[0].id", "is used twice in one object"),
+        (json.dumps(V1 | {"name": "a\u202eb"}).encode(), "card.name", "contains a character that hides"),
+        (json.dumps(V1 | {"name": "a\u0007"}).encode(), "card.name", "contains a control character, U+0007"),
+        (json.dumps(V1 | {"description": "x\u001b[2J"}).encode(), "card.description", "contains a control"),
+        (json.dumps(V1 | {"description": "x" * 1_000_000}).encode(), "card.description", "is longer than"),
+        (
+            json.dumps(V1 | {"skills": [{"id": str(n)} for n in range(3_000)]}).encode(),
+            "card.skills",
+            "has 3000",
+        ),
+        (
+            json.dumps(V1 | {"skills": [{"id": "a", "description": "\u2066x"}]}).encode(),
+            "card.skills[0].description",
+            "contains a character that hides",
+        ),
+    ],
+    ids=[
+        "empty",
+        "comma",
+        "utf-8",
+        "html",
+        "deep",
+        "twice",
+        "bidi",
+        "bell",
+        "escape",
+        "long",
+        "skills",
+        "isolate",
+    ],
+)
+def test_a_hostile_card_is_refused_with_the_place(raw: bytes, field: str, says: str):
+    (found,) = refusals(raw)
+    assert found[0] == field
+    assert found[1].startswith(says), found
+
+
+def test_prose_may_have_lines_tabs_and_the_marks_of_scripts_from_right_to_left():
+    texts = ("a\r\n\tb", "\u200f\u05d0\u200e", "\u0645\u200c\u062e", "\U0001f469\u200d\U0001f4bb")
+    for text in texts:
+        assert read_card(json.dumps(V1 | {"description": text}).encode())[0].name == "A"
 
 
 def test_what_the_specification_requires_is_named_as_a_warning():

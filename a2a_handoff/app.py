@@ -89,15 +89,8 @@ _IN_TENANTS = frozenset(
     }
 )  # fmt: skip
 _ROOTS = _IN_TENANTS | {
-    "",
-    "callbacks",
-    "console",
-    "healthz",
-    "metrics",
-    "openapi.json",
-    "asyncapi.json",
-    "readyz",
-}
+    "", "asyncapi.json", "callbacks", "console", "healthz", "metrics", "openapi.json", "readyz",
+}  # fmt: skip
 _OPEN_STATES = tuple(state for state in State if not state.terminal)
 _REFUSALS = {HandoffError: on_refusal, HTTPException: on_refusal, 500: on_refusal}
 
@@ -138,7 +131,9 @@ class Application:
             ),
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
-        operations = Operations(self.broker, keepalive_s=settings.keepalive)
+        operations = Operations(
+            self.broker, keepalive_s=settings.keepalive, extended_card=self._extended_card
+        )
         self._gate = gate = gate_of(settings, policy, self.clock)
         self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
         self._a2a = A2ASurface(
@@ -165,11 +160,11 @@ class Application:
             settings=settings,
         )
         self._native = native_routes(rest, live, gate)
-        inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
+        self._inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
         self._callbacks = CallbackSurface(
             service.callbacks, service.dispatcher.hearing, relate=relate, body_max=settings.max_body
         )
-        self._mcp = McpSurface(inside, body_max=settings.max_body)
+        self._mcp = McpSurface(self._within, gate=gate, body_max=settings.max_body)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
         self._chores: list[asyncio.Task[None]] = []
@@ -343,6 +338,10 @@ class Application:
             _LOG.exception("a request failed", extra={"path": scope["path"]})
             raise
 
+    async def _within(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The native surface for calls that come from within this process."""
+        await self._inside(_without_tenant(scope), receive, send)
+
     async def _has_face(self, scope: Scope, agent_id: str) -> bool:
         """Whether there is such an agent for the caller; who may not call at all is told by the surface."""
         try:
@@ -424,6 +423,17 @@ class Application:
             card = broker_card(self.url, self.registry.agents(tenant), grpc=self._grpc_address)
         return _card_response(request, self._signed(card))
 
+    def _extended_card(self, caller: Principal, face: str) -> bytes:
+        """What the public card does not say: who is there for the caller, and at which addresses."""
+        url, grpc = self.url, self._grpc_address
+        agent = self.registry.get(caller.tenant, face) if face else None
+        if agent is not None:
+            card = face_card(url, agent, grpc=grpc, secured=True)
+        else:
+            agents = self.registry.agents(caller.tenant)
+            card = broker_card(url, agents, grpc=grpc, secured=True, tenant=caller.tenant)
+        return self._signed(card)[0]
+
     async def _face_card(self, request: Request) -> Response:
         """An agent's own card, byte for byte; without one, or if asked, one that leads through the broker."""
         agent_id = request.path_params["agent_id"]
@@ -499,7 +509,7 @@ def gate_of(settings: Settings, policy: UrlPolicy, clock: Clock) -> Gate:
         audience=settings.auth_audience,
         leeway_s=settings.auth_leeway,
         agent_claim=settings.auth_agent_claim,
-        tenant_claim=settings.auth_tenant_claim,
+        tenant_claim="" if settings.auth_tenant_claim == "none" else settings.auth_tenant_claim,
         tenant=settings.default_tenant,
     )
     place, keys = settings.auth_jwks, None
@@ -594,5 +604,6 @@ def _card_response(
 def _is_named(etag: str, header: str) -> bool:
     """Whether ``If-None-Match`` names a tag: a list, or ``*``, compared weakly (RFC 9110 section 13.1.2)."""
     return any(named.strip().removeprefix("W/") in ("*", etag) for named in header.split(","))
+
 
 __all__ = ["Application", "ConfigurationError"]

@@ -15,7 +15,7 @@ from a2a_handoff.core.agents import Agent, fold
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE
 from a2a_handoff.core.text import is_blank, name_fault
-from a2a_handoff.ports import Broadcast, Clock, Notifier, Principal, Store, StoreUnavailable
+from a2a_handoff.ports import Broadcast, Clock, Notifier, Principal, Scope, Store, StoreUnavailable
 from a2a_handoff.registry import Registry, speaks_for_itself
 from a2a_handoff.wire.cursor import Cursor, mark, read_cursor, written
 
@@ -81,6 +81,7 @@ class Broadcasts:
 
         Raises ``HandoffError``: ``invalid_params``, ``payload_too_large``, ``forbidden``, ``unavailable``.
         """
+        principal.require(Scope.WORK)
         sender = self._sender(principal, sender)
         agent = self._registry.get(principal.tenant, sender)
         if agent is not None:

@@ -38,11 +38,12 @@ from a2a_handoff.ports import (
     HandoffQuery,
     Principal,
     Recorded,
+    Scope,
     Store,
     Webhook,
     WorkKey,
 )
-from a2a_handoff.registry import Registry
+from a2a_handoff.registry import Registry, speaks_for_itself
 from a2a_handoff.rollcall import RollCall
 from a2a_handoff.webhooks import Webhooks, named
 from a2a_handoff.wire.content import digest_of, same_content, under_id
@@ -117,6 +118,7 @@ class HandoffBroker:
         the broker did not make, ``unsupported_operation`` for a task that has ended,
         ``idempotency_conflict`` for a message id that was used with other content.
         """
+        principal.require(Scope.SEND)
         if self.journal.closing:
             raise HandoffError(Code.UNAVAILABLE, "The broker is stopping; try another one.", retry_after_s=5)
         task_id = incoming.task_id
@@ -354,6 +356,7 @@ class HandoffBroker:
 
         Raises ``task_not_cancelable`` if it has ended, ``precondition_failed`` at another version.
         """
+        principal.require(Scope.SEND)
         handoff = await self.get(principal, handoff_id)
         command = ev.Cancel(by=principal.name or handoff.sender, reason=reason)
         return await self._ledger.change(handoff.id, lambda h: (_at(h, versions, command),))
@@ -486,9 +489,10 @@ class HandoffBroker:
 
     def _actor(self, principal: Principal, claim: Claim) -> str:
         """Who acts: the authenticated agent, or the one that an open broker is told."""
+        principal.require(Scope.WORK)
         own = self.registry.spelled(principal.tenant, principal.name)
         agent_id = self.registry.spelled(principal.tenant, claim.agent_id)
-        if agent_id and agent_id != own and not principal.unrestricted:
+        if agent_id and agent_id != own and not speaks_for_itself(principal, agent_id):
             raise HandoffError(Code.FORBIDDEN, f"You are {own!r}, not {agent_id!r}.")
         return agent_id or own
 

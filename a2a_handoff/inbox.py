@@ -26,7 +26,7 @@ from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.inbox import in_order
 from a2a_handoff.ledger import inbox_topic
-from a2a_handoff.ports import Broadcast, Clock, HandoffQuery, Listener, Notifier, Principal, Store
+from a2a_handoff.ports import Broadcast, Clock, HandoffQuery, Listener, Notifier, Principal, Scope, Store
 from a2a_handoff.registry import Registry, speaks_for_itself
 from a2a_handoff.wire.cursor import Cursor, mark, read_cursor, written
 
@@ -160,6 +160,7 @@ class Inbox:
         Without a name the caller's own. To look is a sign of life. Raises ``HandoffError``
         (``agent_not_found``) for the inbox of another.
         """
+        principal.require(Scope.WORK)
         agent = self._registry.get(principal.tenant, agent_id or principal.name)
         if agent is None:
             return []
@@ -202,6 +203,7 @@ class Inbox:
 
         Raises ``HandoffError``: ``agent_not_found``, ``invalid_params`` at ``field``.
         """
+        principal.require(Scope.WORK)
         agent = self._registry.get(principal.tenant, agent_id or principal.name)
         if agent is None:
             raise HandoffError(

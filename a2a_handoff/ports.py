@@ -752,6 +752,9 @@ class Scope(StrEnum):
     """Everything in its tenant: see every handoff there, and act for every agent."""
 
 
+#: What a token allows that says nothing of scopes.
+USUAL_SCOPES = frozenset({Scope.SEND.value, Scope.WORK.value})
+
 #: What who did not say its name is called. No token may bear it.
 ANONYMOUS = "anonymous"
 
@@ -792,7 +795,10 @@ class Gate(Protocol):
         ...
 
     async def admit(self, authorization: str) -> Principal:
-        """Who calls. Raises ``HandoffError``: ``unauthenticated``, ``unavailable`` without keys to judge by."""
+        """Who calls.
+
+        Raises ``HandoffError``: ``unauthenticated``, ``unavailable`` without keys to judge by.
+        """
         ...
 
 
@@ -800,6 +806,7 @@ __all__ = [
     "ANONYMOUS",
     "PAGE_BYTES",
     "SECRET_BYTES",
+    "USUAL_SCOPES",
     "Agent",
     "AgentClient",
     "AgentError",

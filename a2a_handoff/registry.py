@@ -48,6 +48,7 @@ from a2a_handoff.ports import (
     Clock,
     Notifier,
     Principal,
+    Scope,
     Store,
     StoreUnavailable,
 )
@@ -62,6 +63,7 @@ AGENTS_TOPIC = "agents"
 AGENTS_MAX = 20_000
 
 _LOG = logging.getLogger("a2a_handoff.registry")
+_AUDIT = logging.getLogger("a2a_handoff.audit")
 _REFRESH_EVERY_S = 300.0
 #: Seconds that pass at least between two looks at one card because of calls that failed.
 _LOOK_AGAIN_S = 30.0
@@ -77,8 +79,20 @@ _NOT_VERIFIED = "has a card without a verified signature, which this broker requ
 
 
 def speaks_for_itself(principal: Principal, agent_id: str) -> bool:
-    """Who may change a registration: the agent, a supervisor, and everybody on an open broker."""
-    return principal.unrestricted or fold(principal.name) == fold(agent_id)
+    """Who may change a registration: the agent, an admin, and everybody on an open broker.
+
+    The log of the broker tells what an admin does for another: that of a handoff has the agent.
+    """
+    if fold(principal.name) == fold(agent_id):
+        return True
+    if principal.authenticated and principal.unrestricted:
+        _AUDIT.info(
+            "%s acts for %s",
+            principal.name,
+            agent_id,
+            extra={"tenant": principal.tenant, "principal": principal.name, "agent": agent_id},
+        )
+    return principal.unrestricted
 
 
 class Registry:
@@ -170,6 +184,7 @@ class Registry:
         ``invalid_agent``, ``card_unavailable``, ``payload_too_large``, ``forbidden``, ``rate_limited``,
         ``unavailable``.
         """
+        principal.require(Scope.WORK)
         tenant = principal.tenant
         found_at, etag = said.card_url, ""
         fetched = bool(said.card_url and not said.card)
@@ -282,6 +297,7 @@ class Registry:
         return after
 
     def _own(self, principal: Principal, agent_id: str) -> Agent:
+        principal.require(Scope.WORK)
         agent = self.get(principal.tenant, agent_id)
         if agent is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")

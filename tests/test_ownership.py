@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.ports import HandoffQuery, Principal
+from a2a_handoff.ports import USUAL_SCOPES, HandoffQuery, Principal
 from tests.support.running import Broker, broker
 
 
 def _who(name: str, *scopes: str, tenant: str = "default") -> Principal:
-    return Principal(name=name, tenant=tenant, scopes=frozenset(scopes), authenticated=True)
+    return Principal(name=name, tenant=tenant, scopes=frozenset(scopes) or USUAL_SCOPES, authenticated=True)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from a2a_handoff.cli import show
 from a2a_handoff.cli.outcome import FAILED
+from a2a_handoff.cli.place import Place
 from a2a_handoff.cli.remote import Broker
 from a2a_handoff.cli.send import Wishes, request_body
 from a2a_handoff.transports.mcp.calls import segment
@@ -32,18 +33,18 @@ from a2a_handoff.wire.native.outbound import (
 _M = TypeVar("_M", bound=BaseModel)
 
 
-def agents(url: str, *, as_json: bool) -> None:
+def agents(place: Place, *, as_json: bool) -> None:
     """``GET /api/agents``."""
-    _ask(url, "/api/agents", AgentPage, show.agents, as_json=as_json)
+    _ask(place, "/api/agents", AgentPage, show.agents, as_json=as_json)
 
 
-def agent(url: str, agent_id: str, *, as_json: bool) -> None:
+def agent(place: Place, agent_id: str, *, as_json: bool) -> None:
     """``GET /api/agents/{id}``."""
-    _ask(url, f"/api/agents/{segment(agent_id)}", AgentOut, show.agent, as_json=as_json)
+    _ask(place, f"/api/agents/{segment(agent_id)}", AgentOut, show.agent, as_json=as_json)
 
 
 def handoffs(
-    url: str,
+    place: Place,
     *,
     states: Sequence[str],
     agent: str,
@@ -55,28 +56,28 @@ def handoffs(
     """``GET /api/handoffs``; several states are one parameter, with commas."""
     said = {"state": ",".join(states), "agent": agent, "correlation_id": correlation_id, "cursor": cursor}
     params = {"limit": str(limit)} | {name: value for name, value in said.items() if value}
-    _ask(url, "/api/handoffs", HandoffPage, show.handoffs, params, as_json=as_json)
+    _ask(place, "/api/handoffs", HandoffPage, show.handoffs, params, as_json=as_json)
 
 
-def handoff(url: str, handoff_id: str, *, as_json: bool) -> None:
+def handoff(place: Place, handoff_id: str, *, as_json: bool) -> None:
     """``GET /api/handoffs/{id}``."""
-    _ask(url, f"/api/handoffs/{segment(handoff_id)}", HandoffOut, show.handoff, as_json=as_json)
+    _ask(place, f"/api/handoffs/{segment(handoff_id)}", HandoffOut, show.handoff, as_json=as_json)
 
 
-def events(url: str, handoff_id: str, *, after: int, as_json: bool) -> None:
+def events(place: Place, handoff_id: str, *, after: int, as_json: bool) -> None:
     """``GET /api/handoffs/{id}/events``."""
     path = f"/api/handoffs/{segment(handoff_id)}/events"
-    _ask(url, path, EventPage, show.events, {"after": str(after)}, as_json=as_json)
+    _ask(place, path, EventPage, show.events, {"after": str(after)}, as_json=as_json)
 
 
-def chain(url: str, correlation_id: str, *, as_json: bool) -> None:
+def chain(place: Place, correlation_id: str, *, as_json: bool) -> None:
     """``GET /api/chains/{correlation_id}``."""
-    _ask(url, f"/api/chains/{segment(correlation_id)}", ChainOut, show.chain, as_json=as_json)
+    _ask(place, f"/api/chains/{segment(correlation_id)}", ChainOut, show.chain, as_json=as_json)
 
 
-def resolution(url: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
+def resolution(place: Place, text: str, wishes: Wishes, *, as_json: bool) -> int:
     """``POST /api/resolve``; the exit code is 0 if somebody would get it, now or later."""
-    with Broker(url) as broker:
+    with Broker(place) as broker:
         body = broker.post("/api/resolve", request_body(text, wishes))
         answer = broker.read(ResolutionOut, body)
     _tell(body, answer, show.resolution, as_json=as_json)
@@ -84,7 +85,7 @@ def resolution(url: str, text: str, wishes: Wishes, *, as_json: bool) -> int:
 
 
 def _ask(
-    url: str,
+    place: Place,
     path: str,
     model: type[_M],
     draw: Callable[[_M, Console], None],
@@ -92,7 +93,7 @@ def _ask(
     *,
     as_json: bool,
 ) -> None:
-    with Broker(url) as broker:
+    with Broker(place) as broker:
         body = broker.get(path, params)
         answer = broker.read(model, body)
     _tell(body, answer, draw, as_json=as_json)

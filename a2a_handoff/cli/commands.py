@@ -19,6 +19,7 @@ import typer
 from a2a_handoff import __version__
 from a2a_handoff.cli import database
 from a2a_handoff.cli.outcome import INTERRUPTED, USAGE, Failed
+from a2a_handoff.cli.place import Place
 
 PROGRAM = "a2a-handoff"
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -42,6 +43,16 @@ app.add_typer(database.app, name="db")
 
 Url = Annotated[
     str, typer.Option("--url", metavar="URL", envvar="A2A_HANDOFF_URL", help="The running broker.")
+]
+Token = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        envvar="A2A_HANDOFF_TOKEN",
+        show_default=False,
+        help="Who you are, if the broker asks: a token, or @FILE that has one.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The broker's answer as JSON, for programs.")]
 
@@ -163,6 +174,31 @@ def serve(
     raise typer.Exit(serving.run(context.args, config))
 
 
+@app.command("token")
+def mint(
+    *,
+    sub: Annotated[str, typer.Option("--sub", metavar="AGENT", help="Whose token it is.")],
+    tenant: Annotated[
+        str, typer.Option(metavar="NAME", help="Of which tenant. Default: default_tenant.")
+    ] = "",
+    scope: Annotated[
+        str,
+        typer.Option(metavar="SCOPES", help="With spaces between. Without: all but admin and metrics."),
+    ] = "",
+    ttl: Annotated[
+        float, typer.Option("--ttl", metavar="SECONDS", min=1, max=31_536_000, help="How long it is good.")
+    ] = 3_600.0,
+    config: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+) -> None:
+    """Make a token for development, signed with the shared secret.
+
+    Reads the settings of the broker (A2A_HANDOFF_AUTH_SECRET and its like, a2a-handoff.toml).
+    """
+    from a2a_handoff.cli import minting
+
+    typer.echo(minting.token(sub=sub, tenant=tenant, scope=scope, ttl_s=ttl, config=config))
+
+
 @app.command()
 def demo(
     *,
@@ -186,6 +222,7 @@ def mcp(
         str, typer.Option(metavar="AGENT", envvar="A2A_HANDOFF_AGENT", help="The agent that works here.")
     ] = "cursor",
     url: Url = DEFAULT_URL,
+    token: Token = "",
     platform: Annotated[
         str,
         typer.Option(metavar="NAME", help="Where it runs: cowork, cursor, claude-code, ... Default: its id."),
@@ -221,26 +258,26 @@ def mcp(
         instance_id=instance or str(uuid4()),
         capabilities=dict.fromkeys(capability, True),
     )
-    raise typer.Exit(serving.serve(url, caller, anew=bool(platform or capability or workspace)))
+    raise typer.Exit(serving.serve(Place(url, token), caller, anew=bool(platform or capability or workspace)))
 
 
 # --- agents --------------------------------------------------------------------------------------
 
 
 @agents_app.command("list")
-def agents_list(*, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def agents_list(*, url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False) -> None:
     """The agents, their presence and load."""
     from a2a_handoff.cli import asking
 
-    asking.agents(url, as_json=as_json)
+    asking.agents(Place(url, token), as_json=as_json)
 
 
 @agents_app.command("show")
-def agents_show(agent_id: str, *, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def agents_show(agent_id: str, *, url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False) -> None:
     """One agent in full."""
     from a2a_handoff.cli import asking
 
-    asking.agent(url, agent_id, as_json=as_json)
+    asking.agent(Place(url, token), agent_id, as_json=as_json)
 
 
 @agents_app.command("check")
@@ -283,13 +320,14 @@ def handoffs_list(
     limit: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="How many at a time.")] = 20,
     cursor: Annotated[str, typer.Option(metavar="CURSOR", help="Go on where a page ended.")] = "",
     url: Url = DEFAULT_URL,
+    token: Token = "",
     as_json: Json = False,
 ) -> None:
     """Handoffs, the newest update first."""
     from a2a_handoff.cli import asking
 
     asking.handoffs(
-        url,
+        Place(url, token),
         states=state,
         agent=agent,
         correlation_id=correlation_id,
@@ -300,11 +338,13 @@ def handoffs_list(
 
 
 @handoffs_app.command("show")
-def handoffs_show(handoff_id: str, *, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def handoffs_show(
+    handoff_id: str, *, url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False
+) -> None:
     """One handoff with attempts, result and trace."""
     from a2a_handoff.cli import asking
 
-    asking.handoff(url, handoff_id, as_json=as_json)
+    asking.handoff(Place(url, token), handoff_id, as_json=as_json)
 
 
 @handoffs_app.command("events")
@@ -313,23 +353,24 @@ def handoffs_events(
     *,
     after: Annotated[int, typer.Option(min=0, metavar="N", help="Only events after this number.")] = 0,
     url: Url = DEFAULT_URL,
+    token: Token = "",
     as_json: Json = False,
 ) -> None:
     """The log of one handoff."""
     from a2a_handoff.cli import asking
 
-    asking.events(url, handoff_id, after=after, as_json=as_json)
+    asking.events(Place(url, token), handoff_id, after=after, as_json=as_json)
 
 
 @app.command()
-def chain(correlation_id: str, *, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def chain(correlation_id: str, *, url: Url = DEFAULT_URL, token: Token = "", as_json: Json = False) -> None:
     """A chain of handoffs as a tree.
 
     Every attempt is shown with its reason, and the whole chain's trace.
     """
     from a2a_handoff.cli import asking
 
-    asking.chain(url, correlation_id, as_json=as_json)
+    asking.chain(Place(url, token), correlation_id, as_json=as_json)
 
 
 # --- tasks ---------------------------------------------------------------------------------------
@@ -367,6 +408,7 @@ def send(
     ],
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Wait for the whole answer.")] = False,
     url: Url = DEFAULT_URL,
+    token: Token = "",
     as_json: Json = False,
 ) -> None:
     """Send a task and show what comes back.
@@ -394,11 +436,14 @@ def send(
         correlation_id=correlation_id,
         parent=parent,
         replay_safe=replay_safe,
+        named=bool(token),
     )
     words = sys.stdin.read() if text == "-" else text
     if not words.strip():
         raise Failed("TEXT: must not be blank", code=USAGE)
-    raise typer.Exit(sending.send(url, words, file, wishes, stream=not no_stream, as_json=as_json))
+    raise typer.Exit(
+        sending.send(Place(url, token), words, file, wishes, stream=not no_stream, as_json=as_json)
+    )
 
 
 @app.command()
@@ -415,6 +460,7 @@ def resolve(
     platform: Platform = "",
     intent: Intent = "",
     url: Url = DEFAULT_URL,
+    token: Token = "",
     as_json: Json = False,
 ) -> None:
     """Who would get a task, and why.
@@ -436,8 +482,9 @@ def resolve(
         tags=tuple(tag),
         platform=platform,
         intent=intent,
+        named=bool(token),
     )
-    raise typer.Exit(asking.resolution(url, text, wishes, as_json=as_json))
+    raise typer.Exit(asking.resolution(Place(url, token), text, wishes, as_json=as_json))
 
 
 @context_app.command("check")

@@ -16,12 +16,14 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, cast
 
 import httpx
 
 from a2a_handoff.cli.outcome import FAILED, Failed
+from a2a_handoff.cli.place import Place
 from a2a_handoff.cli.remote import CONNECT_S, explained, is_direct
 from a2a_handoff.transports.mcp.calls import Caller, Calls, Refused, segment
 from a2a_handoff.transports.mcp.surface import INSTALL
@@ -36,7 +38,7 @@ _LINES_MAX = 64
 _READ = 65_536
 
 
-def serve(url: str, caller: Caller, *, anew: bool) -> int:
+def serve(place: Place, caller: Caller, *, anew: bool) -> int:
     """Serve until the client closes standard input, or until SIGTERM or SIGINT; the exit code is 0.
 
     ``anew``: register the agent also if the broker knows it. Raises ``Failed``.
@@ -46,8 +48,9 @@ def serve(url: str, caller: Caller, *, anew: bool) -> int:
     except ImportError as error:
         missing = str(error.name).partition(".")[0]
         raise Failed(f"mcp: the package {missing!r} is missing: {INSTALL}", code=FAILED) from None
-    direct = is_direct(url)
-    return asyncio.run(_serve(url.rstrip("/"), caller, server.make_server, direct=direct, anew=anew))
+    url, direct = place.url.rstrip("/"), is_direct(place.url)
+    caller = replace(caller, headers=place.headers())
+    return asyncio.run(_serve(url, caller, server.make_server, direct=direct, anew=anew))
 
 
 async def _serve(url: str, caller: Caller, make_server: Any, *, direct: bool, anew: bool) -> int:

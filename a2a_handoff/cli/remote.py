@@ -18,6 +18,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 
 from a2a_handoff.cli.outcome import UNREACHABLE, USAGE, Failed
+from a2a_handoff.cli.place import Place
 from a2a_handoff.config.settings import is_loopback
 from a2a_handoff.wire.native.outbound import Problem
 
@@ -31,15 +32,15 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 class Broker:
-    """The broker at ``url``, to be closed by ``with``. Every method raises ``Failed`` and nothing else."""
+    """A broker, to be closed by ``with``. Every method raises ``Failed`` and nothing else."""
 
-    def __init__(self, url: str) -> None:
-        direct = is_direct(url)
-        self.url = url.rstrip("/")
+    def __init__(self, place: Place) -> None:
+        direct = is_direct(place.url)
+        self.url = place.url.rstrip("/")
         self._http = httpx.Client(
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
             trust_env=not direct,
-            headers={"Accept": "application/json"},
+            headers={"Accept": "application/json", **place.headers()},
         )
 
     def __enter__(self) -> Self:

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from a2a_handoff.cli import show
 from a2a_handoff.cli.outcome import FAILED, INTERRUPTED, UNREACHABLE, USAGE, Failed
+from a2a_handoff.cli.place import Place
 from a2a_handoff.cli.remote import Broker, rpc_refusal
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.native.outbound import HandoffOut
@@ -41,7 +42,10 @@ _ENDS = frozenset({"handoff_returned", "handoff_expired"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the options say of a task. Empty means not said; ``context`` is the file's JSON object."""
+    """What the options say of a task. Empty means not said; ``context`` is the file's JSON object.
+
+    ``named``: a token says who sends.
+    """
 
     context: bytes = b""
     source: str = ""
@@ -59,6 +63,7 @@ class Wishes:
     correlation_id: str = ""
     parent: str = ""
     replay_safe: bool = False
+    named: bool = False
 
 
 def context_of(text: str, wishes: Wishes) -> dict[str, Any]:
@@ -94,7 +99,8 @@ def context_of(text: str, wishes: Wishes) -> dict[str, Any]:
         context["requirements"] = _object(context, "requirements") | asked
     if wishes.facts:
         context["key_facts"] = _object(context, "key_facts") | dict(map(_fact, wishes.facts))
-    context.setdefault("source_agent", "cli")
+    if not wishes.named:
+        context.setdefault("source_agent", "cli")
     context.setdefault("user_intent", text)
     context.setdefault("conversation_summary", text)
     context.setdefault("key_facts", {})
@@ -106,7 +112,7 @@ def request_body(text: str, wishes: Wishes) -> bytes:
     return msgspec.json.encode({"task": text} | context_of(text, wishes))
 
 
-def send(url: str, text: str, files: list[Path], wishes: Wishes, *, stream: bool, as_json: bool) -> int:
+def send(place: Place, text: str, files: list[Path], wishes: Wishes, *, stream: bool, as_json: bool) -> int:
     """Send the task and show what comes back; the exit code. Raises ``Failed``."""
     context = context_of(text, wishes)
     parts: list[dict[str, Any]] = [{"text": text}, *(_file_part(path) for path in files)]
@@ -121,7 +127,7 @@ def send(url: str, text: str, files: list[Path], wishes: Wishes, *, stream: bool
     }
     body = msgspec.json.encode(request)
     printer = Printer(as_json=as_json)
-    with Broker(url) as broker:
+    with Broker(place) as broker:
         try:
             for result in _results(broker, body, stream=stream):
                 printer.take(result)

@@ -96,7 +96,7 @@ class Settings(BaseModel):
     )
     auth_tenant_claim: str = _setting(
         "tenant",
-        "Claim of a token that says which tenant it is of. Empty: every token is of default_tenant.",
+        "Claim of a token that says which tenant it is of. `none`: every token is of default_tenant.",
         allowed="the name of a claim, none",
     )
     auth_metrics: bool = _setting(
@@ -399,8 +399,9 @@ class Settings(BaseModel):
         closed = any(info.data.get(name) for name in ("auth_secret", "auth_secret_file", "auth_jwks"))
         if not is_loopback(bare) and not closed and not info.data.get("allow_unauthenticated", False):
             raise ValueError(
-                "can be reached from other machines, and nobody has to say who they are: listen on 127.0.0.1, "
-                "turn authentication on, or set allow_unauthenticated if the network is trusted"
+                "can be reached from other machines, and nobody has to say who they are: "
+                "listen on 127.0.0.1, turn authentication on, or set allow_unauthenticated if the network is "
+                "trusted"
             )
         return bare
 

@@ -27,9 +27,7 @@ CONFIG_VARIABLE = "A2A_HANDOFF_CONFIG"
 CONFIG_FILE = Path("a2a-handoff.toml")
 
 #: Read from the environment by the command line itself; they are no settings of the broker.
-CLIENT_VARIABLES = frozenset(
-    {CONFIG_VARIABLE, "A2A_HANDOFF_URL", "A2A_HANDOFF_TOKEN", "A2A_HANDOFF_TOKEN_FILE"}
-)
+CLIENT_VARIABLES = frozenset({CONFIG_VARIABLE, "A2A_HANDOFF_URL", "A2A_HANDOFF_TOKEN"})
 
 
 class SettingsError(Exception):

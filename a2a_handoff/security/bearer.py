@@ -29,7 +29,7 @@ from joserfc.jwk import Key, OctKey
 from a2a_handoff.core.agents import fold
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.text import is_blank, name_fault
-from a2a_handoff.ports import ANONYMOUS, Principal, Scope
+from a2a_handoff.ports import ANONYMOUS, USUAL_SCOPES, Principal
 from a2a_handoff.security.keyring import PublicKeys
 from a2a_handoff.security.principals import TENANT, expired, refused
 
@@ -41,9 +41,6 @@ _TOKEN_CHARS_MAX: Final = 16_384
 _KNOWN_MAX: Final = 4_096
 #: RFC 6750 section 2.1.
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
-
-#: What a token allows that says nothing of scopes.
-USUAL_SCOPES: Final = frozenset({Scope.SEND.value, Scope.WORK.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

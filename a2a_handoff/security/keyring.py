@@ -49,7 +49,10 @@ class PublicKeys:
         """Counts the sets that differed: what an older one vouched for must be judged again."""
 
     async def find(self, key_id: str) -> Key | None:
-        """The key of an id; without an id the only one there is. Raises ``HandoffError`` (``unavailable``)."""
+        """The key of an id; without an id the only one there is.
+
+        Raises ``HandoffError`` (``unavailable``) if no set could ever be read.
+        """
         if self._read_at is None or (self._of(key_id) is None and self._waited(self._tried_at, AGAIN_S)):
             await self._refresh()
         if self._read_at is None:
@@ -116,7 +119,7 @@ def _keys_of(document: bytes) -> dict[str, Key]:
     decoded: Any = msgspec.json.decode(document)
     listed: Any = cast("dict[str, Any]", decoded).get("keys") if isinstance(decoded, dict) else None
     if not isinstance(listed, list):
-        raise ValueError("that is no JSON Web Key Set")
+        raise ValueError("that is no JSON Web Key Set")  # noqa: TRY004 - what it says is wrong, not its type
     found: dict[str, Key] = {}
     for entry in cast("list[Any]", listed)[:_KEYS_MAX]:
         if not isinstance(entry, dict):

@@ -158,7 +158,7 @@ class A2ASurface:
                 note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
                 return
             result = await result_of(self._ops, asker, route.operation, params, generation)
-            if generation is _V03:
+            if generation is _V03 and route.operation is not Operation.EXTENDED_CARD:
                 result = proto03.result_out(result, sent=route.operation is Operation.SEND)
             media_type = b"application/a2a+json" if generation is _V1 else b"application/json"
             await answer(send, 200, result, content_type=media_type, headers=_echo(asker, generation))

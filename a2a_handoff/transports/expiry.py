@@ -3,7 +3,8 @@
 Duty: waits and streams that end when the caller is nobody any more.
 Rules: nothing that was begun is broken off by it, only the waiting for it. Callers whose leave does not end
 cost nothing here.
-Not here: whether a token is good at the start (``security``), sockets, which may get a new one (``websocket``).
+Not here: whether a token is good at the start (``security``), sockets, which may get
+a new one (``websocket``).
 """
 
 from __future__ import annotations

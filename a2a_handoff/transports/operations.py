@@ -18,7 +18,7 @@ from a2a_handoff.core.agents import Generation, missing_extensions
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.handoff import Handoff, requested
 from a2a_handoff.intake import Call, Incoming
-from a2a_handoff.ports import ANONYMOUS, HandoffQuery, Principal, RemoteState, Webhook
+from a2a_handoff.ports import ANONYMOUS, HandoffQuery, Principal, RemoteState, Scope, Webhook
 from a2a_handoff.transports.expiry import lasting, while_valid
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_package, synthesize
@@ -69,9 +69,25 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
 class Operations:
     """What an A2A server can be asked."""
 
-    def __init__(self, broker: HandoffBroker, *, keepalive_s: float) -> None:
+    def __init__(
+        self,
+        broker: HandoffBroker,
+        *,
+        keepalive_s: float,
+        extended_card: Callable[[Principal, str], bytes] | None = None,
+    ) -> None:
         self.broker = broker
         self._keepalive_s = keepalive_s
+        self._extended_card = extended_card
+
+    def extended_card(self, asker: Asker) -> bytes:
+        """The card for those who said who they are (A2A 1.0 section 3.1.11).
+
+        Raises ``extended_agent_card_not_configured`` where nobody has to say it.
+        """
+        if self._extended_card is None or not asker.principal.authenticated:
+            raise HandoffError(Code.EXTENDED_CARD_NOT_CONFIGURED)
+        return self._extended_card(asker.principal, asker.face)
 
     def incoming(self, asker: Asker, params: SendParams) -> Incoming:
         """The message with its context, or with a minimal one if it came without."""
@@ -227,6 +243,7 @@ class Operations:
 
         Raises ``task_not_cancelable`` if it has ended, or ends otherwise meanwhile.
         """
+        asker.principal.require(Scope.SEND)
         handoff, alias = await self._find(asker, params.task_id)
         after = await self.broker.cancel(asker.principal, handoff.id)
         if not after.state.terminal:
@@ -242,6 +259,7 @@ class Operations:
 
     async def set_push(self, asker: Asker, params: PushParams) -> Webhook:
         """Set a push configuration of a task of the caller's (A2A 1.0 section 3.1.7)."""
+        asker.principal.require(Scope.SEND)
         handoff, alias = await self._find_own(asker, params.task_id)
         webhook = await self._webhook(asker, params)
         return await self.broker.webhooks.add(handoff, webhook, task_id=alias or handoff.id)
@@ -258,6 +276,7 @@ class Operations:
 
     async def delete_push(self, asker: Asker, params: PushParams) -> None:
         """Remove one of them."""
+        asker.principal.require(Scope.SEND)
         handoff, _ = await self._find_own(asker, params.task_id)
         await self.broker.webhooks.remove(handoff, params.config_id)
 

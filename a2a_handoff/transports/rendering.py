@@ -18,6 +18,7 @@ from a2a_handoff.wire.envelope import answer as rpc_answer
 from a2a_handoff.wire.push import deleted_json, push_json, push_list_json
 from a2a_handoff.wire.requests import (
     CancelParams,
+    CardParams,
     GetParams,
     ListParams,
     Operation,
@@ -56,8 +57,8 @@ async def result_of(
             )
         case PushParams():
             return await _push_result(operations, asker, operation, params, generation)
-        case _ if operation is Operation.EXTENDED_CARD:
-            raise HandoffError(Code.EXTENDED_CARD_NOT_CONFIGURED)
+        case CardParams():
+            return operations.extended_card(asker)
         case _:
             raise HandoffError(Code.INTERNAL)
 

@@ -9,7 +9,7 @@ Not here: reading cards (``cards``).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -45,11 +45,13 @@ _BINDINGS = (("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTT
 
 
 def broker_card(
-    url: str, agents: Iterable[Agent], *, grpc: str = "", secured: bool = False
+    url: str, agents: Sequence[Agent], *, grpc: str = "", secured: bool = False, tenant: str = ""
 ) -> tuple[bytes, str]:
     """The broker's own card at ``url``, and its ETag.
 
-    ``grpc`` is where it is reached over gRPC. ``secured``: callers need a token.
+    ``grpc`` is where it is reached over gRPC. ``secured``: callers need a token. With ``tenant`` it is the
+    extended card of that tenant (A2A 1.0 section 3.1.11): its addresses name it, for clients to say it again,
+    and the params of our extension have every agent, with the address at which it is reached through here.
     """
     skills: dict[str, dict[str, Any]] = {}
     for agent in agents:
@@ -71,7 +73,18 @@ def broker_card(
     )
     listed = [skills[name] for name in sorted(skills)]
     more = _grpc_interfaces(grpc)
-    return _card(url, "a2a-handoff", description, __version__, listed, more, secured=secured)
+    params = {"tenant": tenant, "agents": [_listed(url, agent) for agent in agents]} if tenant else None
+    return _card(
+        url,
+        "a2a-handoff",
+        description,
+        __version__,
+        listed,
+        more,
+        secured=secured,
+        tenant=tenant,
+        params=params,
+    )
 
 
 def face_card(url: str, agent: Agent, *, grpc: str = "", secured: bool = False) -> tuple[bytes, str]:
@@ -82,7 +95,7 @@ def face_card(url: str, agent: Agent, *, grpc: str = "", secured: bool = False) 
     skills = [_skill(skill, agent) for skill in agent.skills]
     name = agent.name or agent.agent_id
     description = f"{name}, reached through the handoff broker."
-    address = f"{url}/agents/{quote(agent.agent_id, safe='')}"
+    address = face_url(url, agent)
     interfaces = [
         interface | {"tenant": FACE_TENANT + agent.agent_id}
         for interface in _grpc_interfaces(grpc)
@@ -92,9 +105,27 @@ def face_card(url: str, agent: Agent, *, grpc: str = "", secured: bool = False) 
     return _card(address, name, description, version, skills, interfaces, secured=secured)
 
 
+def face_url(url: str, agent: Agent) -> str:
+    """Where the broker stands for an agent."""
+    return f"{url}/agents/{quote(agent.agent_id, safe='')}"
+
+
 def own_card(agent: Agent) -> tuple[bytes, str]:
     """An agent's own card as it came, so that its signature stays good, and its ETag."""
     return agent.card, etag_of(agent.card)
+
+
+def _listed(url: str, agent: Agent) -> dict[str, Any]:
+    return {
+        "agentId": agent.agent_id,
+        "name": agent.name or agent.agent_id,
+        "url": face_url(url, agent),
+        "platform": agent.platform,
+        "workspace": agent.workspace,
+        "capabilities": sorted(agent.capabilities),
+        "domains": sorted(agent.domains),
+        "skills": [skill.id for skill in agent.skills],
+    }
 
 
 def _skill(skill: Skill, agent: Agent) -> dict[str, Any]:
@@ -128,13 +159,17 @@ def _card(
     more: list[dict[str, str]],
     *,
     secured: bool,
+    tenant: str = "",
+    params: dict[str, Any] | None = None,
 ) -> tuple[bytes, str]:
     address = url.rstrip("/") + "/"
     extension = {
         "uri": EXTENSION_URI,
         "description": "Handoffs: context, readiness, fallback, return to sender.",
         "required": False,
+        **({} if params is None else {"params": params}),
     }
+    of_tenant = {"tenant": tenant} if tenant else {}
     body = msgspec.json.encode(
         {
             "name": name,
@@ -142,9 +177,10 @@ def _card(
             "version": version,
             "supportedInterfaces": [
                 {"url": _at(address, binding), "protocolBinding": binding, "protocolVersion": generation}
+                | of_tenant
                 for binding, generation in _BINDINGS
             ]
-            + more,
+            + [interface | of_tenant for interface in more],
             "capabilities": {
                 "streaming": True,
                 "pushNotifications": True,

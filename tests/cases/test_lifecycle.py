@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from a2a_handoff.core.errors import HandoffError
-from a2a_handoff.ports import Principal
+from a2a_handoff.ports import USUAL_SCOPES, Principal
 from tests.support.agents import Agent, Answer, Call, card, completes, hangs, rejects
 from tests.support.running import Broker, broker, running, send_params
 from tests.support.wire import Gate, eventually
@@ -200,12 +200,12 @@ def test_c044_a_task_id_that_a_client_made_is_its_own(tmp_path: Path) -> None:
         }
         mine = b.http.post("/tasks/send", json=params).json()
         again = b.http.post("/tasks/get", json={"id": "task-1"}).json()
-        stranger = Principal(name="y", tenant="tenant-y", authenticated=True)
+        stranger = Principal(name="y", tenant="tenant-y", scopes=USUAL_SCOPES, authenticated=True)
         assert b.loop.run(b.app.broker.aliased(stranger, "task-1")) is None
         handoff_id = b.http.get("/api/handoffs").json()["handoffs"][0]["handoff_id"]
         with pytest.raises(HandoffError, match="task_not_found"):
             b.loop.run(b.app.broker.get(stranger, handoff_id))
-        sibling = Principal(name="z", tenant="default", authenticated=True)
+        sibling = Principal(name="z", tenant="default", scopes=USUAL_SCOPES, authenticated=True)
         assert b.loop.run(b.app.broker.aliased(sibling, "task-1")) is None
     assert mine["id"] == again["id"] == "task-1"
     assert again["status"]["state"] == "completed"

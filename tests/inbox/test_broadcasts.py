@@ -9,7 +9,7 @@ import pytest
 from a2a_handoff.broadcasts import DATA_BYTES_MAX, MESSAGE_BYTES_MAX, Heard
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.inbox import Found
-from a2a_handoff.ports import Broadcast, Principal
+from a2a_handoff.ports import USUAL_SCOPES, Broadcast, Principal
 from tests.inbox.world import ANYBODY, World, bounded, offer_of, run, settle
 
 
@@ -189,7 +189,7 @@ def test_a_broadcast_that_is_wrong_is_refused_at_its_place(field: str, said: dic
 def test_nobody_speaks_or_hears_in_the_name_of_another() -> None:
     async def body(world: World) -> None:
         await world.register("cowork", "cursor")
-        mallory = Principal(name="mallory", authenticated=True)
+        mallory = Principal(name="mallory", scopes=USUAL_SCOPES, authenticated=True)
         with pytest.raises(HandoffError) as caught:
             await tell(world, by=mallory)
         assert caught.value.code is Code.FORBIDDEN

@@ -13,7 +13,7 @@ from a2a_handoff.core.context import Priority
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.inbox import HOLD_S, SHOWN_MAX
-from a2a_handoff.ports import Principal
+from a2a_handoff.ports import USUAL_SCOPES, Principal
 from a2a_handoff.wire.cursor import read_cursor, written
 from tests.inbox.world import ANYBODY, World, bounded, offer_of, run, settle
 from tests.support.builders import NOW, acknowledged_event
@@ -206,7 +206,7 @@ def test_the_inbox_of_another_does_not_exist() -> None:
     async def body(world: World) -> None:
         await world.register("cursor")
         await world.offer("h-1")
-        stranger = Principal(name="cowork", authenticated=True)
+        stranger = Principal(name="cowork", scopes=USUAL_SCOPES, authenticated=True)
         for look in (
             lambda: world.watch(by=stranger),
             lambda: world.inbox.pending(stranger, "cursor"),
@@ -214,7 +214,7 @@ def test_the_inbox_of_another_does_not_exist() -> None:
             with pytest.raises(HandoffError) as caught:
                 await look()
             assert caught.value.code is Code.AGENT_NOT_FOUND
-        owner = Principal(name="Cursor", authenticated=True)
+        owner = Principal(name="Cursor", scopes=USUAL_SCOPES, authenticated=True)
         assert offer_of(await world.watch(by=owner)) == "h-1"
 
     run(body)

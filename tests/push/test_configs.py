@@ -12,7 +12,7 @@ import pytest
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.intake import Call
-from a2a_handoff.ports import Principal
+from a2a_handoff.ports import USUAL_SCOPES, Principal
 from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.wire.requests import Operation, PushParams, read_params
 from tests.support.agents import Agent, asks, card
@@ -127,7 +127,9 @@ def test_unknown_members_are_not_kept(house: Broker, task: Any) -> None:
 
 
 def asker(name: str, *, tenant: str = "default", scopes: tuple[str, ...] = ()) -> Asker:
-    principal = Principal(name=name, tenant=tenant, authenticated=True, scopes=frozenset(scopes))
+    principal = Principal(
+        name=name, tenant=tenant, authenticated=True, scopes=frozenset(scopes) or USUAL_SCOPES
+    )
     return Asker(principal=principal, generation=Generation.V1_0, call=Call(), surface="test")
 
 

@@ -27,7 +27,7 @@ from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.policy import Policy
 from a2a_handoff.core.question import Question
 from a2a_handoff.notify import LocalNotifier
-from a2a_handoff.ports import FetchedCard, Principal
+from a2a_handoff.ports import USUAL_SCOPES, FetchedCard, Principal
 from a2a_handoff.registry import AGENTS_TOPIC, ARRIVALS_TOPIC, Registry, speaks_for_itself
 from tests.support.builders import make_trace, offered_event, replay, requested_event
 from tests.support.memory_store import MemoryData, MemoryStore
@@ -456,7 +456,7 @@ def test_a_store_that_cannot_write_is_told_and_nothing_changes():
 
 
 def who(name: str, *scopes: str) -> Principal:
-    return Principal(name=name, tenant="default", scopes=frozenset(scopes), authenticated=True)
+    return Principal(name=name, tenant="default", scopes=frozenset(scopes) or USUAL_SCOPES, authenticated=True)
 
 
 def test_c069_nobody_registers_or_speaks_for_another_agent():
@@ -468,7 +468,7 @@ def test_c069_nobody_registers_or_speaks_for_another_agent():
         await refusal(Code.FORBIDDEN, world.registry.deregister(who("agentB"), "agentA"))
         assert world.names(capabilities=("x",)) == ["agentA"]
         assert not await world.register("agentA", "y", by=who("AGENTA"))
-        assert not await world.register("agentA", "z", by=who("ops", "supervisor"))
+        assert not await world.register("agentA", "z", by=who("ops", "handoff:admin"))
         await world.registry.close()
 
     play(story())

@@ -85,12 +85,14 @@ async def _silent(done: float, total: float, message: str) -> None:
 class Caller:
     """The agent that calls a tool, as its connection says, and what goes along with the call.
 
+    ``tenant`` is the one that its address names, if it names one.
     ``platform`` is empty if the id of the agent says it. ``instance_id`` is which process of the agent it is.
     ``capabilities`` are switches over those of the platform. ``headers`` carry credentials and trace context.
     ``report`` tells progress: seconds waited, seconds at most, in words.
     """
 
     agent_id: str
+    tenant: str = ""
     platform: str = ""
     workspace: str = ""
     instance_id: str = ""
@@ -179,6 +181,7 @@ class Calls:
         **more: Any,
     ) -> Answer:
         sent = {**caller.headers, **(headers or {})}
+        path = f"/{caller.tenant}{path}" if caller.tenant else path
         try:
             response = await self._http.request(method, path, headers=sent, timeout=wait_s, **more)
         except httpx.HTTPError as error:

@@ -22,6 +22,8 @@ from starlette.requests import Request
 
 from a2a_handoff import chores
 from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.ports import Gate
+from a2a_handoff.security.principals import within
 from a2a_handoff.transports.asgi import (
     App,
     ClientGone,
@@ -31,6 +33,8 @@ from a2a_handoff.transports.asgi import (
     answer,
     headers_of,
     read_body,
+    tenant_of,
+    text_header,
 )
 from a2a_handoff.transports.mcp.calls import Caller, Calls
 from a2a_handoff.transports.mcp.exchange import Exchanges
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
 DEFAULT_AGENT = "cursor"
 INSTALL = "pip install 'a2a-handoff[mcp]'"
 
+#: Where the principal of a request is kept in its scope.
+_CALLER = "a2a_handoff.caller"
+
 #: What goes on to the REST surface: who calls, and the trace that the call belongs to.
 _PASSED = ("authorization", "traceparent", "tracestate")
 
@@ -54,8 +61,9 @@ _PASSED = ("authorization", "traceparent", "tracestate")
 class McpSurface:
     """Answers ``/mcp``. ``native`` is the REST surface as an ASGI application, without its telemetry."""
 
-    def __init__(self, native: App, *, body_max: int) -> None:
+    def __init__(self, native: App, *, gate: Gate, body_max: int) -> None:
         self._native = native
+        self._gate = gate
         self._body_max = body_max
         self._opening = asyncio.Lock()
         self._exchanges = Exchanges()
@@ -68,7 +76,10 @@ class McpSurface:
             if scope["method"] != "POST":
                 # Without sessions there is nothing to listen to and nothing to end.
                 raise HandoffError(Code.METHOD_NOT_ALLOWED, facts={faults.ALLOW: "POST"})
-            body = await read_body(receive, headers_of(scope), self._body_max)
+            headers = headers_of(scope)
+            caller = within(await self._gate.admit(text_header(headers, b"authorization")), tenant_of(scope))
+            scope = {**scope, _CALLER: caller}
+            body = await read_body(receive, headers, self._body_max)
             open_object(body)
             manager = await self._opened()
         except ClientGone:
@@ -127,11 +138,15 @@ class McpSurface:
 
 
 def _caller_of(context: Context) -> Caller:
-    """The agent that the address names: ``/mcp?agent=&platform=&workspace=&instance=``."""
+    """The agent of the token, else the one that the address names.
+
+    The address is ``/mcp?agent=&platform=&workspace=&instance=``.
+    """
     request: Request = context.request  # pyright: ignore[reportAssignmentType] - every call comes by HTTP
     query: Mapping[str, str] = request.query_params
     return Caller(
-        agent_id=query.get("agent", "") or DEFAULT_AGENT,
+        agent_id=query.get("agent", "") or request.scope[_CALLER].name or DEFAULT_AGENT,
+        tenant=tenant_of(request.scope),
         platform=query.get("platform", ""),
         workspace=query.get("workspace", ""),
         instance_id=query.get("instance", ""),

@@ -62,7 +62,7 @@ from a2a_handoff.transports.routes import routes as native_routes
 from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
 from a2a_handoff.trust import judge_of, seal_of
 from a2a_handoff.wire import faults
-from a2a_handoff.wire.broker_card import broker_card, etag_of, face_card, own_card
+from a2a_handoff.wire.broker_card import CARD_CACHING, broker_card, etag_of, face_card, own_card
 
 if TYPE_CHECKING:
     from a2a_handoff.notify.link import NatsLink
@@ -595,7 +595,7 @@ def _card_response(
 ) -> Response:
     """A card with its ETag (A2A 1.0 section 8.6.1)."""
     body, etag = card
-    headers = {"ETag": etag, "Cache-Control": "max-age=60"}
+    headers = {"ETag": etag, "Cache-Control": CARD_CACHING}
     if _is_named(etag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=media_type, headers=headers)

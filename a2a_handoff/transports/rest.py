@@ -32,6 +32,7 @@ from a2a_handoff.transports.native import (
     wrong,
 )
 from a2a_handoff.wire import native
+from a2a_handoff.wire.broker_card import CARD_CACHING, own_card
 from a2a_handoff.wire.delivery import snapshot_json
 from a2a_handoff.wire.native import views
 
@@ -78,7 +79,11 @@ class RestSurface:
         view = self._broker.registry.view(principal.tenant, agent_id)
         if view is None or not view.agent.card:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no card of {agent_id[:64]!r}.")
-        return Done(body=view.agent.card)
+        card, tag = own_card(view.agent)
+        headers = {"ETag": tag, "Cache-Control": CARD_CACHING}
+        if is_known(request, tag):
+            return Done(status=304, headers=headers)
+        return Done(body=card, headers=headers)
 
     async def delete_agent(self, request: Request, principal: Principal) -> Done:
         """Deregister an agent. What it holds goes on."""

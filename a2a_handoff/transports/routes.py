@@ -87,6 +87,7 @@ def _endpoint(handler: Handler, gate: Gate) -> Callable[[Request], Awaitable[Res
 
 _AGENT = Parameter("agent_id", "The agent.", where="path")
 _HANDOFF = Parameter("handoff_id", "The handoff.", where="path")
+_CARD_ETAG = ("ETag", "What the card is now, for If-None-Match.")
 _ETAG = ("ETag", "The version of the handoff, for If-Match and If-None-Match.")
 _CHAIN = Parameter("correlation_id", "The chain.", where="path")
 
@@ -163,7 +164,14 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
                 "GET",
                 "/api/agents/{agent_id}/card",
                 "Read an agent's card as it came",
-                parameters=(_AGENT,),
+                parameters=(
+                    _AGENT,
+                    Parameter(
+                        "If-None-Match", "An ETag that the caller has: 304 if it is still so.", where="header"
+                    ),
+                ),
+                status=(200, 304),
+                headers=(_CARD_ETAG,),
                 errors=(404,),
             ),
             rest.get_agent_card,

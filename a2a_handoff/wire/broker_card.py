@@ -22,6 +22,9 @@ from a2a_handoff.core.context import EXTENSION_URI
 #: Before the id of an agent, the tenant by which gRPC 1.0 knows its face.
 FACE_TENANT = "agents/"
 
+#: How long clients may take a card for current (A2A 1.0 section 8.6.1).
+CARD_CACHING = "max-age=60"
+
 _SKILLS_MAX = 500
 _MODES = ["text/plain", "application/json", "application/octet-stream"]
 

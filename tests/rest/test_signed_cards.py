@@ -123,6 +123,28 @@ def test_what_a_signature_does_not_cover_is_not_read(tmp_path: Path) -> None:
         assert b.register("b", card=signed)["capabilities"]["canDeploy"] is True
 
 
+def test_every_card_can_be_asked_for_with_its_etag(tmp_path: Path) -> None:
+    with broker(tmp_path) as b:
+        b.register("a", card=card("http://127.0.0.1:9/"))
+        b.register("pull")
+        for path in (
+            WELL_KNOWN,
+            "/.well-known/agent.json",
+            "/agents/a" + WELL_KNOWN,
+            "/agents/a/agent-card.json",
+            "/agents/pull" + WELL_KNOWN,
+            "/api/agents/a/card",
+        ):
+            answer = b.http.get(path)
+            assert answer.status_code == 200, path
+            assert answer.headers["cache-control"] == "max-age=60"
+            for known in (answer.headers["etag"], f'"other", W/{answer.headers["etag"]}', "*"):
+                again = b.http.get(path, headers={"If-None-Match": known})
+                assert (again.status_code, again.content) == (304, b"")
+                assert again.headers["etag"] == answer.headers["etag"]
+            assert b.http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+
+
 # --- the broker's own ----------------------------------------------------------------------------
 
 

@@ -24,8 +24,12 @@ from a2a_handoff.core.policy import MAX_HOPS_CAP, Policy
 from a2a_handoff.kit import IncomingHandoff, handoff, read_incoming, ready, release
 from a2a_handoff.kit.directive import REASON_CHARS_MAX, RECEIPT_FIELDS
 from a2a_handoff.wire import notices
+from a2a_handoff.wire.card_lints import PARAMETERS
+from a2a_handoff.wire.card_reader import read_facts
+from a2a_handoff.wire.cards import check
 from a2a_handoff.wire.context import Stamp, write_context
-from a2a_handoff.wire.directive import REASON_CHARS, Verb, read_directive
+from a2a_handoff.wire.directive import REASON_CHARS, Directive, Verb, read_directive
+from tests.support.builders import offered_event, replay, requested_event
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "extension.md").read_text(encoding="utf-8")
 BLOCKS: list[str] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
@@ -57,6 +61,73 @@ def test_the_broker_reads_the_answers_of_the_page() -> None:
         directive = read_directive(json.dumps(said).encode(), now=0.0, parent=held)
         assert directive is not None
         assert directive.verb is verb
+
+
+def said_by(example: str) -> Directive:
+    told = block(example)
+    said = told.get("message", {}).get("metadata", {EXTENSION_URI: told})
+    directive = read_directive(json.dumps(said).encode(), now=0.0, parent=held_context())
+    assert directive is not None
+    return directive
+
+
+def test_every_member_of_an_answer_is_one_that_the_broker_reads() -> None:
+    ready = said_by('"ready"')
+    assert (ready.verb, ready.offer_id) == (Verb.READY, "0198c1f2-…")
+    assert json.loads(ready.receipt) == {"…": "…"}
+    declined = said_by('{"declined"')
+    assert (declined.verb, declined.offer_id, declined.reason) == (
+        Verb.DECLINED, "0198c1f2-…", "in the middle of an incident",
+    )  # fmt: skip
+    release = said_by('{"release"')
+    assert (release.verb, release.reason) == (Verb.RELEASE, "not my customer")
+    receipt = block('{"receipt"')["receipt"]
+    assert set(receipt) == set(RECEIPT_FIELDS)
+    assert json.loads(said_by('{"receipt"').receipt) == receipt
+
+
+def test_every_member_of_a_directive_is_one_that_the_broker_knows() -> None:
+    package = said_by('{"handoff"').package
+    assert package is not None
+    assert set(json.loads(package.context.extra)) == {"requirements", "mode"}
+    assert package.requirements.capabilities == ("canEditFiles",)
+    assert (package.context.handoff_reason, package.options.mode) == ("capability_boundary", "transfer")
+    assert json.loads(package.context.key_facts)["invoice"] == "INV-2041"
+
+
+def test_every_member_of_an_offer_is_one_that_the_broker_writes() -> None:
+    message = block('"offer"')["message"]
+    assert set(message) == {"messageId", "role", "parts", "extensions", "metadata"}
+    offer: dict[str, Any] = message["metadata"][EXTENSION_URI]["offer"]
+    stamp = Stamp(handoff_id="h", offer_id="o", attempt=1, deadline_at=1.0, traceparent="t")
+    written = json.loads(write_context(Package(context=held_context()), stamp))
+    assert set(offer) - set(written) == {"ack_wait_s", "…"}
+    assert set(block('{"rescinded"')["rescinded"]) == {"offer_id", "attempt", "handoff_id"}
+
+
+def test_every_parameter_of_the_page_is_one_that_cards_may_have_and_none_is_missing() -> None:
+    section = PAGE.partition("## 1. ")[2].partition("## 2. ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == PARAMETERS
+    capabilities = block('"extensions": [{')["capabilities"]
+    card = {
+        "name": "A", "description": "A.", "version": "1", "capabilities": capabilities,
+        "supportedInterfaces": [
+            {"url": "https://a.test/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        ],
+        "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "a", "name": "A", "description": "A.", "tags": ["a"]}],
+    }  # fmt: skip
+    assert check(json.dumps(card)) == []
+    facts, _ = read_facts(card)
+    assert (facts.platform, facts.token_budget, facts.max_concurrency) == ("external", 1500, 4)
+    assert (facts.domains, facts.speaks_handoff) == (("web",), True)
+
+
+def test_every_member_of_a_system_event_is_one_that_the_broker_sends() -> None:
+    example = block('"system_event"')["data"]
+    world = replay(requested_event(), offered_event())
+    told = json.loads(notices.notice(world, notices.STARTED, "en"))
+    assert set(example) == set(told["parts"][1]["data"])
 
 
 def test_the_broker_reads_what_the_kit_writes() -> None:

@@ -2,7 +2,7 @@
 
 JSON-RPC on one URL; the client makes the task's id and session; fields that are not set are sent as
 null; errors have HTTP status 400; a second message under the same id is a follow-up.
-What it does is told by the text of the message: ``echo``, ``ask``, ``slow``, ``fail``.
+What it does is told by the text of the message: ``echo``, ``ask``, ``slow``, ``half``, ``fail``.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class FirstGenerationAgent:
             if text == "slow":
                 await self.release.wait()
             yield self._add(task, _artifact([_text("one ")], append=False, lastChunk=False))
+            if text == "half":
+                await self.release.wait()
             yield self._add(task, _artifact([_text("two")], append=True, lastChunk=True))
             yield self._add(task, _artifact(params["message"]["parts"], index=1))
             yield self._set(task, _status("completed", "done"))

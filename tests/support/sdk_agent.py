@@ -1,7 +1,7 @@
 """A real a2a-sdk server in a thread: 1.0 and 0.3, on JSON-RPC, HTTP+JSON and gRPC.
 
-What the agent does is told by the text of the message: ``echo``, ``ask``, ``slow``, ``message``,
-``reject``.
+What the agent does is told by the text of the message: ``echo``, ``ask``, ``slow``, ``half``,
+``message``, ``reject``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class ScriptedExecutor(AgentExecutor):
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
+        self.runs = 0
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Run one message."""
@@ -78,9 +79,12 @@ class ScriptedExecutor(AgentExecutor):
         if text == "ask" and not asked:
             await updater.requires_input(_said("which one?", updater))
             return
+        self.runs += 1
         if text == "slow":
             await self.release.wait()
         await updater.add_artifact([Part(text="one ")], artifact_id="a", append=False, last_chunk=False)
+        if text == "half":
+            await self.release.wait()
         await updater.add_artifact([Part(text="two")], artifact_id="a", append=True, last_chunk=True)
         parts = list(context.message.parts) if context.message is not None else []
         await updater.add_artifact(parts, artifact_id="b", name="echo")

@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar, cast
 
 import grpc
 import msgspec
-from msgspec.structs import replace
 
 from a2a_handoff.config import Settings
 from a2a_handoff.core.agents import Generation
@@ -28,7 +27,7 @@ from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.spans import GRPC
 from a2a_handoff.intake import Call as Arrival
-from a2a_handoff.ports import Clock, Gate
+from a2a_handoff.ports import Clock, Gate, Principal
 from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.operations import Asker, Operations
@@ -110,11 +109,9 @@ class GrpcSurface:
                 raise HandoffError(Code.METHOD_NOT_FOUND)
             metadata = _metadata(context)
             _check_version(rpc, metadata)
+            caller = await self._gate.admit(metadata.get("authorization", ""))
             params = _params(rpc, await self._arrived(context))
-            face = params.tenant.removeprefix(FACE_TENANT) if params.tenant.startswith(FACE_TENANT) else ""
-            if face:
-                params = replace(params, tenant="")
-            note.asker = asker = await self._asker(rpc, face, params.tenant, metadata, note)
+            note.asker = asker = self._asker(rpc, caller, params.tenant, metadata, note)
             await context.send_initial_metadata(_echo(asker, rpc.generation))
             if rpc.operation.streams:
                 await self._stream(rpc, asker, params, context)
@@ -178,13 +175,15 @@ class GrpcSurface:
         context.set_details(grpc_status.message_of(error))
         context.set_trailing_metadata(((grpc_status.TRAILER, grpc_status.status_of(error, number)),))
 
-    async def _asker(
-        self, rpc: Rpc, face: str, tenant: str, metadata: dict[str, str], note: _Note
+    def _asker(
+        self, rpc: Rpc, caller: Principal, tenant: str, metadata: dict[str, str], note: _Note
     ) -> Asker:
-        named = metadata.get("a2a-extensions") or metadata.get("x-a2a-extensions", "")
-        principal = within(await self._gate.admit(metadata.get("authorization", "")), tenant)
+        """Who asks; the tenant of the request is a face, or the one that it is for."""
+        face = tenant.removeprefix(FACE_TENANT) if tenant.startswith(FACE_TENANT) else ""
+        principal = caller if face else within(caller, tenant)
         if face and self._ops.broker.registry.get(principal.tenant, face) is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {face[:64]!r}.")
+        named = metadata.get("a2a-extensions") or metadata.get("x-a2a-extensions", "")
         return Asker(
             principal=principal,
             generation=rpc.generation,

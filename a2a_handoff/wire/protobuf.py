@@ -21,7 +21,7 @@ import msgspec
 from a2a.compat.v0_3 import a2a_v0_3_pb2
 from a2a.types import a2a_pb2
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError, SerializeToJsonError
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Raw
@@ -30,6 +30,7 @@ from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.wire.methods import Operation
 from a2a_handoff.wire.requests import fill
+from a2a_handoff.wire.shapes import fields_of, pack
 
 #: A double counts every whole number up to here.
 _EXACT: Final = 2.0**53
@@ -114,8 +115,13 @@ def params_of(rpc: Rpc, body: bytes) -> Raw:
 
 
 def _unnamed(rpc: Rpc, params: Raw) -> Raw:
-    """With the ids out of the name or parent of a request of 0.3."""
+    """With the ids out of the name or parent of a request of 0.3.
+
+    A message without content has none, instead of nothing: by it the shape of the proto is known.
+    """
     fields = msgspec.json.decode(params, type=dict[str, Raw])
+    if "message" in fields:
+        return Raw(pack(fields | {"message": {"content": []} | fields_of(fields["message"])}))
     for holder in ("name", "parent"):
         if holder not in rpc.request.DESCRIPTOR.fields_by_name:
             continue
@@ -147,7 +153,7 @@ def json_of(kind: type[Message], body: bytes) -> bytes:
         raise Unwritable(f"The bytes are not a {kind.DESCRIPTOR.full_name}, or nested too deep.") from None
     try:
         return _sorted(_whole(MessageToDict(message)))
-    except ValueError:
+    except (SerializeToJsonError, ValueError):
         raise Unwritable("A number is not finite, or a time out of range, which JSON cannot say.") from None
 
 

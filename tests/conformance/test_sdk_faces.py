@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import httpx
 import pytest
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
@@ -26,12 +28,12 @@ from google.protobuf.json_format import MessageToDict
 from tests.support.puller import Puller, puller
 from tests.support.running import WAIT_S, Broker, broker
 
-BINDINGS = ("JSONRPC", "HTTP+JSON")
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 
 
 @pytest.fixture
 def editor(tmp_path: Path) -> Generator[Puller]:
-    with broker(tmp_path, cancel_wait=WAIT_S) as b, puller(b, "editor", platform="cursor") as agent:
+    with broker(tmp_path, cancel_wait=WAIT_S, grpc_port=0) as b, puller(b, "editor", platform="cursor") as agent:
         yield agent
 
 
@@ -41,9 +43,15 @@ async def face(b: Broker, binding: str) -> AsyncGenerator[tuple[AgentCard, Clien
     async with httpx.AsyncClient(timeout=WAIT_S, trust_env=False) as http:
         found = await A2ACardResolver(http, f"{b.url}/agents/editor").get_agent_card()
         config = ClientConfig(
-            httpx_client=http, supported_protocol_bindings=[binding], use_client_preference=True
+            httpx_client=http,
+            grpc_channel_factory=grpc.aio.insecure_channel,
+            supported_protocol_bindings=[binding],
+            use_client_preference=True,
         )
-        yield found, ClientFactory(config).create(found)
+        made = ClientFactory(config).create(found)
+        yield found, made
+        if binding == "GRPC":
+            await made.close()
 
 
 def said(text: str, message_id: str, **more: Any) -> SendMessageRequest:

@@ -57,6 +57,11 @@ FAULTS = {
         "        if not answer.ready:\n            await self._change(",
         "        if not answer.ready:\n            await self._settle(work.key)\n            return None\n            await self._change(",
     ),
+    "what is written for a caller who hung up is told to nobody": (
+        "ledger.py",
+        "            self._tell(commit, done.result(), befores)",
+        "            pass",
+    ),
     "claimed work is begun twice": (
         "dispatcher.py",
         "        for work in works:\n            stopping = self._claims.stopping",

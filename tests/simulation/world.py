@@ -24,12 +24,10 @@ from a2a_handoff.core.events import CancelRequested, LateResultRecorded, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.rules import RoutingRules
 from a2a_handoff.ports import (
-    Change,
     Commit,
     Committed,
     FetchedCard,
     HookAnswer,
-    Notified,
     Principal,
     StoreUnavailable,
 )
@@ -37,6 +35,7 @@ from a2a_handoff.service import Ports, Service
 from a2a_handoff.transports.calls import NativeCalls, Origin
 from a2a_handoff.wire import native
 from tests.simulation.agents import Network, PushAgent, Weather
+from tests.simulation.books import Books
 from tests.simulation.time import EPOCH, Process, VirtualClock, VirtualLoop
 from tests.support.agents import card
 from tests.support.memory_store import MemoryData, MemoryStore
@@ -50,6 +49,8 @@ LATE_S = 60.0
 #: Seconds of bad weather, and those that the broker may take in good weather for what is not a matter of chance.
 STORM_S = 40.0
 PROMPT_S = 45.0
+#: How many callers hang up before they have an answer.
+IMPATIENT = 0.1
 #: Seconds until a killed broker is started again.
 DOWN_S = 3.0
 
@@ -69,12 +70,6 @@ class _Outside:
 
     def count(self, text: str) -> int:
         return len(text)
-
-    def record(self, change: Change) -> None:
-        pass
-
-    def notified(self, result: Notified) -> None:
-        pass
 
     async def fetch(self, url: str) -> FetchedCard:
         raise HandoffError(Code.CARD_UNAVAILABLE)
@@ -152,6 +147,7 @@ class World:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.clock = VirtualClock(self.loop, random.Random(self.seed + 1))
+        self.books = Books(self.data)
         self.crashed = asyncio.Event()
         self.ready = asyncio.Event()
         self.deadly = self.chance.choice((0.0, 0.02, 0.1))
@@ -183,6 +179,7 @@ class World:
             self.crashes += 1
             self.store.available = False
             await self.process.kill()
+            self.books.crashed()
             await asyncio.sleep(self.chance.uniform(0.1, DOWN_S))
 
     async def _start(self) -> None:
@@ -194,7 +191,7 @@ class World:
             hooks=outside,
             fetcher=outside,
             policy=outside,
-            recorder=outside,
+            recorder=self.books,
             counter=outside,
             clock=self.clock,
             rules=RoutingRules(()),
@@ -223,6 +220,9 @@ class World:
             if not self.ready.is_set():
                 continue
             task = self.process.spawn(ask())
+            if self.chance.random() < IMPATIENT:  # hangs up, and calls again
+                await asyncio.wait((task,), timeout=self.chance.uniform(0, 0.03))
+                task.cancel()
             await asyncio.wait((task,))
             if task.cancelled():
                 continue
@@ -375,6 +375,7 @@ class World:
             carried = any(child.handoff_id == h.leaf_id for child in h.children)
             if h.state is State.COMPLETED and not begun and not carried:
                 self.broken(h.id, "it was completed and never begun")
+        self.books.check(self.broken)
         left = [key for key in self.data.work if key.kind.value not in ("cancel", "rescind", "cancel_child")]
         if left:
             self.broken(left[0].handoff_id, f"work is left: {left[0].kind}")

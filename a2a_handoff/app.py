@@ -27,13 +27,14 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
 from a2a_handoff.notify import LocalNotifier
+from a2a_handoff.notify.relayed import RelayedNotifier
 from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable, UrlPolicy
 from a2a_handoff.ports import Scope as Allowed
 from a2a_handoff.security.principals import OpenGate, within
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
-from a2a_handoff.stores import open_store
+from a2a_handoff.stores import hints_of, open_store
 from a2a_handoff.telemetry import SPANS_MARK, NatsReading, QueueReading, Telemetry, relate
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
@@ -109,6 +110,8 @@ class Application:
             settings, known_agent=self._is_registered, queue=self._read_queue, nats=self._read_nats
         )
         self._nats = _nats(settings)
+        hints = None if self._nats else hints_of(settings.store)
+        self._relayed = RelayedNotifier(hints) if hints else None
         self._counter = BpeCounter()
         self._client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
         self._hooks = WebhookClient(policy, now=self.clock.now)
@@ -117,7 +120,7 @@ class Application:
         self.service = service = Service(
             settings,
             Ports(
-                store=open_store(settings.store),
+                store=open_store(settings.store, lease_s=settings.work_lease),
                 client=self._client,
                 hooks=self._hooks,
                 fetcher=WellKnownCardFetcher(policy),
@@ -127,7 +130,7 @@ class Application:
                 counter=self._counter,
                 clock=self.clock,
                 rules=_rules(settings),
-                notifier=self._nats or LocalNotifier(),
+                notifier=self._nats or self._relayed or LocalNotifier(),
             ),
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
@@ -182,8 +185,9 @@ class Application:
         self.url = self.settings.public_url or url
         await self.service.open(self.settings.cards, tenant=self.settings.default_tenant)
         self._tell_agents()
-        if self._nats is not None:
-            self._nats.start()
+        for others in (self._nats, self._relayed):
+            if others is not None:
+                others.start()
         await asyncio.to_thread(self._counter.load)
         await self._replay_spans()
         self.service.start()
@@ -229,8 +233,9 @@ class Application:
         await self._hooks.close()
         if self._judge is not None:
             await self._judge.close()
-        if self._nats is not None:
-            await self._nats.close()
+        for others in (self._nats, self._relayed):
+            if others is not None:
+                await others.close()
         await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
         with contextlib.suppress(StoreUnavailable):
             await self._set_mark()
@@ -348,7 +353,7 @@ class Application:
             caller = await self._caller(headers_of(scope), scope)
         except HandoffError:
             return True
-        return self.registry.get(caller.tenant, agent_id) is not None
+        return await self.registry.find(caller.tenant, agent_id) is not None
 
     async def _turn_away(self, scope: Scope, send: Send, fault: str) -> None:
         if scope["type"] == "websocket":

@@ -16,7 +16,7 @@ from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE
 from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.ports import Broadcast, Clock, Notifier, Principal, Scope, Store, StoreUnavailable
-from a2a_handoff.registry import Registry, speaks_for_itself
+from a2a_handoff.registry import NEWS_TOPIC, Registry, speaks_for_itself
 from a2a_handoff.wire.cursor import Cursor, mark, read_cursor, written
 
 MESSAGE_BYTES_MAX = 16_384
@@ -24,6 +24,9 @@ DATA_BYTES_MAX = 65_536
 #: Of each tenant; the oldest goes for the next.
 BROADCASTS_MAX = 10_000
 PAGE = 100
+
+#: Published when another broker on the store stored a broadcast, whichever workspace it is for.
+BROADCASTS_TOPIC = "broadcasts"
 
 _EPOCH_MARK = "epoch"
 _EPOCHS = 1 << 52
@@ -63,7 +66,8 @@ class Broadcasts:
         """Learn the name of the store, or give it one. Raises ``StoreUnavailable``."""
         epoch = await self._store.get_mark(_EPOCH_MARK)
         if epoch is None:
-            epoch = 1 + int(self._clock.jitter() * _EPOCHS)
+            # Brokers that start together on an empty store give it one name.
+            epoch = 1 + int.from_bytes(await self._store.secret(_EPOCH_MARK)) % _EPOCHS
             await self._store.set_mark(_EPOCH_MARK, epoch)
         self.epoch = epoch
 
@@ -104,7 +108,8 @@ class Broadcasts:
             stored = await self._store.add_broadcast(broadcast, keep=BROADCASTS_MAX)
         except StoreUnavailable as error:
             raise HandoffError(Code.UNAVAILABLE, retry_after_s=1.0) from error
-        self._notifier.publish(broadcast_topic(stored.tenant, stored.workspace))
+        self._notifier.wake(broadcast_topic(stored.tenant, stored.workspace))
+        self._notifier.tell(NEWS_TOPIC)
         return stored
 
     def _sender(self, principal: Principal, said: str) -> str:

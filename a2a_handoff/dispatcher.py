@@ -40,7 +40,6 @@ from a2a_handoff.registry import Registry
 _LOG = logging.getLogger("a2a_handoff.dispatcher")
 
 _CLAIM = 256
-_RENEW_EVERY_S = 10.0
 _FAULT_AGAIN_S = 5.0
 _FAULT_AGAIN_MAX_S = 300.0
 #: So often a task that cannot be sent for a fault of ours is tried.
@@ -63,12 +62,15 @@ class Dispatcher:
         courier: Courier,
         notifier: Notifier,
         clock: Clock,
+        renew_every_s: float = 10.0,
     ) -> None:
+        """``renew_every_s``: how often claims are renewed, a third of the time that one holds."""
         self._store = store
         self._ledger = ledger
         self._broker = broker
         self._notifier = notifier
         self._clock = clock
+        self._renew_every_s = renew_every_s
         self._claims = Claims(store=store, ledger=ledger, notifier=notifier, clock=clock)
         exchange = Exchange(
             ledger=ledger, broker=broker, registry=registry, client=client, callbacks=callbacks, clock=clock
@@ -122,15 +124,18 @@ class Dispatcher:
             # A commit that was under way still brings work, which is put back.
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def take(self, works: Sequence[Work]) -> None:
-        """Begin claimed work. Tasks are referenced until they end: the loop keeps weak ones only.
+    def take(self, works: Sequence[Work], at: float, *, known: bool = True) -> None:
+        """Begin work that was claimed at a time. Tasks are kept until they end: the loop has weak ones.
 
-        While the broker stops nothing begins. The work is put back, for what is only held looks to the
-        next process as if it had begun.
+        ``known``: the state that it follows from was committed here. While the broker stops nothing begins.
+        The work is put back, for what is only held looks to the next process as if it had begun.
         """
         for work in works:
-            stopping = self._claims.stopping
-            self._spawn(work.key, self._claims.put_back(work.key, 0.0) if stopping else self._run(work))
+            if self._claims.stopping:
+                self._spawn(work.key, self._claims.put_back(work.key, 0.0))
+            else:
+                self._claims.took(work.key, at)
+                self._spawn(work.key, self._run(work, known=known))
 
     def _spawn(self, key: WorkKey, doing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(doing)
@@ -141,6 +146,7 @@ class Dispatcher:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         key = self._tasks.pop(task)
+        self._claims.let_go(key)
         talks = self._talks.get(key.handoff_id)
         if talks is not None:
             talks.discard(task)
@@ -165,9 +171,10 @@ class Dispatcher:
         with self._notifier.listen(WORK_TOPIC) as listener:
             while True:
                 try:
-                    works = await self._store.claim_work(now=self._clock.now(), limit=_CLAIM)
+                    now = self._clock.now()
+                    works = await self._store.claim_work(now=now, limit=_CLAIM)
                     if works:
-                        self.take(works)
+                        self.take(works, now, known=False)
                     if len(works) < _CLAIM:
                         await self._sleep(listener)
                 except StoreUnavailable as error:
@@ -183,15 +190,15 @@ class Dispatcher:
     async def _renew_forever(self) -> None:
         with self._notifier.listen("renew-leases") as never:
             while True:
-                await never.wait(timeout_s=_RENEW_EVERY_S)
+                await never.wait(timeout_s=self._renew_every_s)
                 with contextlib.suppress(StoreUnavailable):
                     await self._store.renew_leases(now=self._clock.now())
 
-    async def _run(self, work: Work) -> None:
+    async def _run(self, work: Work, *, known: bool) -> None:
         """One piece of work, to the end. Nothing that it meets may stop the others."""
-        key = work.key
+        key, journal = work.key, self._broker.journal
         try:
-            handoff = await self._broker.journal.recall(key.handoff_id)
+            handoff = await (journal.recall if known else journal.load)(key.handoff_id)
             try:
                 await self._errands.do(work, handoff)
             except (HandoffError, StoreUnavailable):

@@ -29,6 +29,7 @@ from a2a_handoff.ports import (
     Notifier,
     RemoteState,
     Sent,
+    SharedStore,
     Store,
     StoreUnavailable,
     Work,
@@ -44,6 +45,9 @@ _STORE_AGAIN_S = 1.0
 _FORWARD_AGAIN_S = 0.5
 _FORWARD_AGAIN_MAX_S = 8.0
 _RETRIES_MAX = 10
+#: A claim that is older was perhaps lost meanwhile: this process may have stood still. Others do not hold it
+#: for gone sooner.
+_SURE_S = 1.5
 _SENDING = frozenset({WorkKind.DELIVER, WorkKind.PROBE})
 
 Handler = Callable[[Work, Handoff], Awaitable[None]]
@@ -57,8 +61,34 @@ class Claims:
         self._ledger = ledger
         self._notifier = notifier
         self._clock = clock
+        self._shared = store if isinstance(store, SharedStore) else None
+        self._since: dict[WorkKey, float] = {}
         self.stopping = False
         """Set at the end: then what cannot be put back at once is left to the next start."""
+
+    def took(self, key: WorkKey, at: float) -> None:
+        """Work was claimed at a time."""
+        if self._shared is not None:
+            self._since[key] = at
+
+    def let_go(self, key: WorkKey) -> None:
+        """Nobody is at that work here any more."""
+        self._since.pop(key, None)
+
+    async def still_ours(self, key: WorkKey) -> bool:
+        """Whether no other broker has taken work over, as it may after this one stood still.
+
+        Asked before an effect that must not happen twice. Raises ``StoreUnavailable``.
+        """
+        if self._shared is None:
+            return True
+        now = self._clock.now()
+        if 0.0 <= now - self._since.get(key, 0.0) <= _SURE_S:
+            return True
+        kept = await self._shared.keep_work(key, now=now)
+        if kept and key in self._since:
+            self._since[key] = now
+        return kept
 
     async def put_back(self, key: WorkKey, in_s: float) -> None:
         """Give work back, however long the store cannot write: held and not done it would never be done."""
@@ -70,7 +100,7 @@ class Claims:
                     return
                 await asyncio.sleep(_STORE_AGAIN_S)
                 continue
-            self._notifier.publish(WORK_TOPIC)
+            (self._notifier.publish if self.stopping else self._notifier.wake)(WORK_TOPIC)
             return
 
     async def settle(self, key: WorkKey) -> None:
@@ -102,6 +132,7 @@ class Errands:
         self._client = client
         self._courier = courier
         self._clock = clock
+        self._claims = claims
         self._put_back = claims.put_back
         self._settle = claims.settle
         self._exchange = exchange
@@ -165,6 +196,8 @@ class Errands:
             await self._ledger.swap(work.key, self._now(WorkKind.PROBE, attempt))
             return
         delivery = await self._exchange.prepare(h, attempt, agent)
+        if not await self._claims.still_ours(work.key):
+            return
         self._begin(work)
         await self._exchange.deliver(work.key, h, attempt, agent, delivery, resent=resent)
         self._accounted(work)
@@ -339,6 +372,8 @@ class Errands:
             return
         if self._has_begun(work) and not await self._still_asks(h, attempt, agent):
             await self._reconcile(work, h)  # it may have it: what becomes of it?
+            return
+        if not await self._claims.still_ours(work.key):
             return
         self._begin(work)
         try:

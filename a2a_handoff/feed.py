@@ -60,9 +60,15 @@ class Feed:
         self._states: OrderedDict[str, Handoff] = OrderedDict()
 
     def add(self, recorded: Sequence[Recorded], states: Iterable[Handoff]) -> None:
-        """Take in what was committed, and the states after it. A gap to what is kept drops the older part."""
+        """Take in what was committed, and the states after it. A gap to what is kept drops the older part.
+
+        What another broker committed may be heard of after what was built upon it here: it is known then.
+        """
         for item in recorded:
             log = self._logs.get(item.handoff_id)
+            if log is not None and log.events and log.events[-1].seq >= item.seq:
+                self._logs.move_to_end(item.handoff_id)
+                continue
             if log is not None and log.events and log.events[-1].seq + 1 != item.seq:
                 self._drop(item.handoff_id)
                 log = None
@@ -75,7 +81,9 @@ class Feed:
             self._size += log.size
             self._logs.move_to_end(item.handoff_id)
         for handoff in states:
-            self._states[handoff.id] = handoff
+            known = self._states.get(handoff.id)
+            if known is None or known.version <= handoff.version:
+                self._states[handoff.id] = handoff
             self._states.move_to_end(handoff.id)
         while len(self._logs) > self._handoffs or self._size > self._bytes_max:
             self._drop(next(iter(self._logs)))

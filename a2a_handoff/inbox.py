@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 from msgspec.structs import replace
 
-from a2a_handoff.broadcasts import Broadcasts, broadcast_topic
+from a2a_handoff.broadcasts import BROADCASTS_TOPIC, Broadcasts, broadcast_topic
 from a2a_handoff.core.agents import Agent, Readiness
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
@@ -161,7 +161,7 @@ class Inbox:
         (``agent_not_found``) for the inbox of another.
         """
         principal.require(Scope.WORK)
-        agent = self._registry.get(principal.tenant, agent_id or principal.name)
+        agent = await self._registry.find(principal.tenant, agent_id or principal.name)
         if agent is None:
             return []
         self._check_owner(principal, agent)
@@ -183,6 +183,7 @@ class Inbox:
         as long as it waits. ``broadcasts``: come back for them too. A cursor that means nothing here is
         answered at once. Raises ``HandoffError``: ``agent_not_found``, ``invalid_params``.
         """
+        await self._registry.find(principal.tenant, agent_id or principal.name)
         with self.seat(principal, agent_id, after=after, broadcasts=broadcasts) as seat:
             start = seat.cursor
             found = await seat.next(timeout_s=timeout_s)
@@ -216,7 +217,7 @@ class Inbox:
         resync = (given.epoch, given.owner) != (start.epoch, start.owner)
         topics = [inbox_topic(agent.tenant, agent.agent_id)]
         if broadcasts:
-            topics.append(broadcast_topic(agent.tenant, agent.workspace))
+            topics += (broadcast_topic(agent.tenant, agent.workspace), BROADCASTS_TOPIC)
         with ExitStack() as held:
             if agent.readiness in _FETCHED:
                 held.enter_context(self._registry.connected(agent.tenant, agent.agent_id))

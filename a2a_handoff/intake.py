@@ -8,6 +8,7 @@ Not here: parsing (``wire``), deciding (``core.machine``), writing (``ledger``).
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import msgspec
@@ -26,7 +27,16 @@ from a2a_handoff.core.score import passed_on
 from a2a_handoff.core.spans import span_of_holder
 from a2a_handoff.core.tracing import InboundTrace, SpanRef, plan_hop
 from a2a_handoff.core.triggers import should_handoff
-from a2a_handoff.ports import ANONYMOUS, ChainTaken, Clock, Principal, RequestKey, Store, TokenCounter
+from a2a_handoff.ports import (
+    ANONYMOUS,
+    ChainTaken,
+    Clock,
+    Principal,
+    RequestKey,
+    Store,
+    StoreUnavailable,
+    TokenCounter,
+)
 from a2a_handoff.registry import Registry
 from a2a_handoff.wire.delivery import delivered_context
 
@@ -160,7 +170,7 @@ class Desk:
         )
         package = self._package(package, sender, correlation_id, lineage, incoming)
         package = self._weigh(package, sender, principal)
-        resolution = self.resolve(principal, sender, package, incoming, spread=handoff_id)
+        resolution = await self._resolved(principal, sender, package, incoming, spread=handoff_id)
         now = self.clock.now()
         mode = mode or package.options.mode or Mode.DELEGATE
         deadline_at = self._deadline(package, parent, now)
@@ -214,6 +224,21 @@ class Desk:
             handoff_id=handoff_id,
         )
         return Intake(request=request, key=key, attach=attach)
+
+    async def _resolved(
+        self, principal: Principal, sender: str, package: Package, incoming: Incoming, *, spread: str
+    ) -> ev.Resolution:
+        """Who may take it. If nobody is known here, another broker may have registered somebody just now."""
+        if package.context.target_agent:
+            await self.registry.find(principal.tenant, package.context.target_agent)
+        known = self.registry.revision
+        found = self.resolve(principal, sender, package, incoming, spread=spread)
+        if not found.candidates:
+            with contextlib.suppress(StoreUnavailable):
+                await self.registry.catch_up()
+            if self.registry.revision != known:
+                return self.resolve(principal, sender, package, incoming, spread=spread)
+        return found
 
     def key_of(self, principal: Principal, incoming: Incoming) -> tuple[str, str]:
         """The sender of a message, and the key that makes a repeat of it known."""

@@ -138,7 +138,7 @@ class Journal:
 
     async def reply_of(self, handoff_id: str, message_id: str) -> bytes:
         """A follow-up message of the caller. Raises ``task_not_found``."""
-        for recorded in await self.log(handoff_id):
+        for recorded in await self.log(handoff_id, upto=(await self.load(handoff_id)).version):
             event = recorded.event
             if isinstance(event, ev.ReplyReceived) and event.message_id == message_id:
                 return event.message

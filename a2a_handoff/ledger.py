@@ -2,9 +2,10 @@
 
 Duty: load, decide, commit, then tell everybody: the feed, the waiters, the recorder, the registry and the
 dispatcher. Every change of every handoff, whoever asks for it, goes through ``create`` or ``change``.
-Rules: one change of a handoff at a time in this process; another replica is found out by the version and
-the change decided anew. Nothing is told before it is durable, and what is durable is told, also if
-whoever asked for it is cancelled meanwhile.
+Rules: one change of a handoff at a time in this process; another broker is found out by the version and
+the change decided anew, and so is what the state at hand refuses: it may have moved on elsewhere. What other
+brokers commit is told here by ``heard``, as far as it concerns this process. Nothing is told before it is
+durable, and what is durable is told, also if whoever asked for it is cancelled meanwhile.
 Not here: what is decided (``core.machine``), which work is done (``dispatcher``).
 """
 
@@ -20,7 +21,7 @@ from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Command, Event, Outcome, WorkKind
-from a2a_handoff.core.handoff import Handoff
+from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.feed import LOG_TOPIC, Feed
 from a2a_handoff.ports import (
@@ -30,6 +31,7 @@ from a2a_handoff.ports import (
     Committed,
     HandoffWrite,
     Notifier,
+    Recorded,
     Recorder,
     RequestKey,
     Store,
@@ -39,7 +41,7 @@ from a2a_handoff.ports import (
     Work,
     WorkKey,
 )
-from a2a_handoff.registry import Registry
+from a2a_handoff.registry import NEWS_TOPIC, Registry
 
 #: Wakes whoever claims work: some is due sooner than it would look again by itself.
 WORK_TOPIC = "work"
@@ -71,16 +73,19 @@ class Ledger:
         recorder: Recorder,
         clock: Clock,
         feed: Feed,
+        shared: bool = False,
     ) -> None:
+        """``shared``: other brokers write to the store too."""
         self.store = store
+        self._shared = shared
         self._registry = registry
         self._notifier = notifier
         self._recorder = recorder
         self._clock = clock
         self._feed = feed
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
-        self.on_work: Callable[[Sequence[Work]], None] = lambda _works: None
-        """Set by the dispatcher: takes the work that a commit claimed."""
+        self.on_work: Callable[[Sequence[Work], float], None] = lambda _works, _at: None
+        """Set by the dispatcher: takes the work that a commit claimed, at what time."""
         self.on_over: Callable[[str], None] = lambda _handoff_id: None
         """Set by the dispatcher: an attempt is over, whoever talks to its agent may stop."""
 
@@ -121,8 +126,8 @@ class Ledger:
             befores: list[Handoff | None] = [None]
             async with AsyncExitStack() as locks:
                 if attach is not None and request.parent is not None:
-                    parent = await self._current(request.parent.handoff_id)
-                    steps = decide_all(parent, (attach, *_for_the_parent(steps)), now)
+                    commands = (attach, *_for_the_parent(steps))
+                    parent, steps = await self._decided(request.parent.handoff_id, _always(commands), now)
                     writes.append(self._write(parent, steps))
                     befores.append(parent)
                     await self._climb(parent, steps, now, locks, writes, befores)
@@ -149,9 +154,8 @@ class Ledger:
         """
         async with self._lock(handoff_id):
             for _ in range(_CONFLICTS):
-                before = await self._current(handoff_id)
                 now = self._clock.now()
-                steps = decide_all(before, decide(before), now)
+                before, steps = await self._decided(handoff_id, decide, now)
                 if not steps:
                     if settled:
                         await self.settle(*settled)
@@ -195,7 +199,7 @@ class Ledger:
                 except VersionConflict:
                     self._feed.forget(handoff_id)
                     continue
-                self.on_work(committed.claimed)
+                self.on_work(committed.claimed, commit.now)
                 return
         raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
 
@@ -236,9 +240,8 @@ class Ledger:
         """Add what a change means for the handoffs above, which stay locked by ``locks``."""
         while before.parent is not None and (commands := _for_the_parent(steps)):
             await locks.enter_async_context(self._lock(before.parent.handoff_id))
-            before = await self._current(before.parent.handoff_id)
             try:
-                steps = decide_all(before, commands, now)
+                before, steps = await self._decided(before.parent.handoff_id, _always(commands), now)
             except HandoffError:
                 return  # the parent has ended; its end cancels this child
             if not steps:
@@ -298,28 +301,50 @@ class Ledger:
             )
             for event in write.events:
                 self._tell_registry(after, event)
-            self._notifier.publish(after.id)
+            self._notifier.wake(after.id)
             if before is not None and before.holder and after.holder != before.holder:
                 self.on_over(after.id)
-        self._notifier.publish(LOG_TOPIC)
+        if committed.recorded:
+            self._notifier.wake(LOG_TOPIC)
+            self._notifier.tell(NEWS_TOPIC)
         if committed.claimed:
-            self.on_work(committed.claimed)
+            self.on_work(committed.claimed, commit.now)
         soon = commit.now + IDLE_S
         if any(
             isinstance(action, ev.Schedule) and commit.now < action.due_at < soon
             for write in commit.writes
             for action in write.actions
         ):
-            self._notifier.publish(WORK_TOPIC)
+            self._notifier.wake(WORK_TOPIC)
+
+    async def heard(self, recorded: Sequence[Recorded]) -> None:
+        """Tell this process what other brokers committed, in the order of the log."""
+        for item in recorded:
+            before = self._feed.state(item.handoff_id)
+            known = 0 if before is None else before.version
+            if item.seq == known + 1:
+                after = evolve(before, item.event)
+            else:
+                # It was built upon here already, or lies too far back to be at hand.
+                after = await self.store.load_handoff(item.handoff_id)
+                if after is None:
+                    continue
+            self._feed.add((item,), (after,))
+            self._tell_registry(after, item.event)
+            self._notifier.wake(item.handoff_id)
+            if _ends_a_part(item.event):
+                self.on_over(item.handoff_id)
+        if recorded:
+            self._notifier.wake(LOG_TOPIC)
 
     def _tell_registry(self, h: Handoff, event: Event) -> None:
         match event:
             case ev.HandoffOffered(agent_id=agent_id, readiness=readiness):
                 self._registry.note_offered(h.tenant, agent_id)
                 if readiness in (Readiness.PULL, Readiness.PERSON):
-                    self._notifier.publish(inbox_topic(h.tenant, agent_id))
+                    self._notifier.wake(inbox_topic(h.tenant, agent_id))
             case ev.RedeliveryScheduled() if h.holder:
-                self._notifier.publish(inbox_topic(h.tenant, h.holder))
+                self._notifier.wake(inbox_topic(h.tenant, h.holder))
             case ev.HandoffAcknowledged(agent_id=agent_id, at=at):
                 offered_at = h.attempts[-1].offered_at
                 self._registry.note_acknowledged(h.tenant, agent_id, response_s=at - offered_at)
@@ -342,6 +367,21 @@ class Ledger:
             case _:
                 pass
 
+    async def _decided(self, handoff_id: str, decide: Decide, now: float) -> tuple[Handoff, Steps]:
+        """A handoff, and what follows for it from commands. Raises what the machine raises."""
+        before = await self._current(handoff_id)
+        try:
+            steps = decide_all(before, decide(before), now)
+        except HandoffError:
+            if not self._shared:
+                raise
+        else:
+            if steps or not self._shared:
+                return before, steps
+        self._feed.forget(handoff_id)
+        before = await self._current(handoff_id)
+        return before, decide_all(before, decide(before), now)
+
     async def _current(self, handoff_id: str) -> Handoff:
         handoff = self._feed.state(handoff_id) or await self.store.load_handoff(handoff_id)
         if handoff is None:
@@ -360,6 +400,24 @@ class Ledger:
             users.pop()
             if not users:
                 self._locks.pop(handoff_id, None)
+
+
+def _always(commands: Sequence[Command]) -> Decide:
+    return lambda _: commands
+
+
+def _ends_a_part(event: Event) -> bool:
+    """Whether the agent that a handoff was with has no more to say to it."""
+    return isinstance(
+        event,
+        ev.AttemptEnded
+        | ev.HandedOff
+        | ev.HandoffCompleted
+        | ev.HandoffFailed
+        | ev.HandoffCanceled
+        | ev.HandoffReturned
+        | ev.HandoffExpired,
+    )
 
 
 def _telling(webhook: Webhook, now: float) -> ev.Schedule:

@@ -7,14 +7,14 @@ The service sees the world only through these protocols. Adapters stand above th
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from a2a_handoff.core.agents import Agent, Generation, Signature
+from a2a_handoff.core.agents import Agent, Generation, Signature, Status
 from a2a_handoff.core.context import HandoffContext
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Drop, Event, Outcome, Output, Schedule, State, WorkKind
@@ -405,6 +405,100 @@ class Store(Protocol):
         ...
 
 
+# --- a store that several brokers share ----------------------------------------------------------
+
+
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a store has come: the newest position of the log, of broadcasts and of changes of agents."""
+
+    events: int = 0
+    broadcasts: int = 0
+    agents: int = 0
+
+
+class AgentChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Registrations that were made or changed, those that are gone as (tenant, id), up to a revision."""
+
+    agents: tuple[Agent, ...] = ()
+    gone: tuple[tuple[str, str], ...] = ()
+    revision: int
+
+
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign of life of an agent, as brokers tell each other.
+
+    ``age_s``: so many seconds ago a broker heard from it; ``gone``: that it goes. ``said_age_s``: so long ago
+    it said ``status`` and ``in_flight`` of itself there; ``None``: never.
+    """
+
+    tenant: str
+    agent_id: str
+    age_s: float
+    gone: bool = False
+    said_age_s: float | None = None
+    status: Status = Status.ONLINE
+    in_flight: int = 0
+
+
+class Departed(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker that is gone. ``spans``: up to where its spans have left; ``None`` if it exported none."""
+
+    replica: int
+    spans: int | None
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store of several brokers, each with a number of its own, ``replica``."""
+
+    @property
+    def replica(self) -> int:
+        """The number of this broker, from when it opened the store until it closes it."""
+        ...
+
+    async def ends(self) -> Ends:
+        """How far everything is that brokers follow."""
+        ...
+
+    async def read_others(self, *, after: int, upto: int, limit: int = 1000) -> list[Recorded]:
+        """What others wrote into the log after one position, up to another; pages as in ``read_log``."""
+        ...
+
+    async def read_agents(self, *, after: int) -> AgentChanges:
+        """What became of agents after a revision; ``-1`` for all there are."""
+        ...
+
+    async def share_signs(self, signs: Sequence[Sign], *, after: float) -> tuple[list[Sign], float]:
+        """Tell the other brokers of signs of life, and learn of those that were told since a moment.
+
+        Gives the moment to go on from, too; it is the store's, 0 to begin with.
+        """
+        ...
+
+    async def keep_work(self, key: WorkKey, *, now: float) -> bool:
+        """Renew one claim. False if it is not this broker's any more."""
+        ...
+
+    async def hand_back(self) -> None:
+        """Free all work of this broker, which ends."""
+        ...
+
+    async def bury(self) -> list[Departed]:
+        """Free the work of brokers that are gone; those whose spans are left to this broker to send.
+
+        To be called every few seconds: gone is who was not connected the last time either.
+        """
+        ...
+
+    async def note_spans(self, replica: int, position: int | None) -> None:
+        """Up to where the spans of a broker have left; ``None`` of one that is gone: it is done with."""
+        ...
+
+    async def read_written(self, replica: int, *, after: int, limit: int = 500) -> list[Recorded]:
+        """What one broker wrote into the log after a position; pages as in ``read_log``."""
+        ...
+
+
 # --- wake-ups: a hint ----------------------------------------------------------------------------
 
 
@@ -426,6 +520,10 @@ class Notifier(Protocol):
         """Wake everybody who listens to ``topic``, in every broker on the store. Never blocks or fails."""
         ...
 
+    def tell(self, topic: str) -> None:
+        """Wake everybody in the other brokers who listens to ``topic``. Never blocks or fails."""
+        ...
+
     def wake(self, topic: str) -> None:
         """Wake everybody in this process who listens to ``topic``."""
         ...
@@ -436,6 +534,22 @@ class Notifier(Protocol):
 
     def listen(self, *topics: str) -> AbstractContextManager[Listener]:
         """Listen to all of ``topics`` from now until the context ends."""
+        ...
+
+
+class Hints(Protocol):
+    """Carries wake-ups between brokers on one store. What is lost costs latency."""
+
+    def start(self, hear: Callable[[str], None]) -> None:
+        """Begin, and call ``hear`` with each topic that another broker sends. Waits for nothing."""
+        ...
+
+    def send(self, topic: str) -> None:
+        """Send a topic to the other brokers. Never blocks, never fails."""
+        ...
+
+    async def close(self) -> None:
+        """Send what waits, and end."""
         ...
 
 
@@ -808,6 +922,7 @@ __all__ = [
     "SECRET_BYTES",
     "USUAL_SCOPES",
     "Agent",
+    "AgentChanges",
     "AgentClient",
     "AgentError",
     "Broadcast",
@@ -823,13 +938,16 @@ __all__ = [
     "Committed",
     "ContextJudge",
     "Delivery",
+    "Departed",
     "DuplicateRequest",
+    "Ends",
     "FetchedCard",
     "Gate",
     "Generation",
     "HandoffPage",
     "HandoffQuery",
     "HandoffWrite",
+    "Hints",
     "HookAnswer",
     "HookClient",
     "Listener",
@@ -842,6 +960,8 @@ __all__ = [
     "RequestKey",
     "Scope",
     "Sent",
+    "SharedStore",
+    "Sign",
     "Store",
     "StoreUnavailable",
     "TokenCounter",

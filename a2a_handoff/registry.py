@@ -12,6 +12,7 @@ Not here: matching itself (``core.matching``), what a card means (``wire.cards``
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections.abc import Generator, Iterable
@@ -49,6 +50,8 @@ from a2a_handoff.ports import (
     Notifier,
     Principal,
     Scope,
+    SharedStore,
+    Sign,
     Store,
     StoreUnavailable,
 )
@@ -56,6 +59,12 @@ from a2a_handoff.wire.cards import DEFAULT_LEASE_S, agent_of, canonical_url, che
 
 #: Published when an agent comes (or comes back) that may take what waits for somebody.
 ARRIVALS_TOPIC = "arrivals"
+
+#: Announced to the other brokers on the store when it has something new: events, agents, broadcasts.
+NEWS_TOPIC = "news"
+
+#: Published when the other brokers on the store are to be told of an agent at once.
+SIGNS_TOPIC = "signs"
 
 #: Published when an agent comes, changes or goes, by what it says itself: silence says nothing.
 AGENTS_TOPIC = "agents"
@@ -118,6 +127,11 @@ class Registry:
         verifier: CardVerifier | None = None,
     ) -> None:
         self._store = store
+        self._shared = store if isinstance(store, SharedStore) else None
+        self._revision = -1
+        self._signs: dict[tuple[str, str], bool] = {}
+        self._soon = False
+        self._open: set[tuple[str, str]] = set()
         self._clock = clock
         self._notifier = notifier
         self._fetcher = fetcher
@@ -142,13 +156,17 @@ class Registry:
 
         A file that is no good card is left out, and the log says why. Raises ``StoreUnavailable``.
         """
-        for agent in await self._store.list_agents():
+        if self._shared is None:
+            stored = await self._store.list_agents()
+        else:
+            changes = await self._shared.read_agents(after=-1)
+            stored, self._revision = changes.agents, changes.revision
+        for agent in stored:
             self._roster.put(self._judged_again(agent))
         if folder is not None:
             for name, body in await asyncio.to_thread(_files_of, folder):
                 self._load_file(name, body, tenant)
-        for (owner, agent_id), count in (await self._store.in_flight()).items():
-            self._vitals_of(owner, agent_id).held(count)
+        await self.recount()
         self._chores = [chores.begin(self._keep_fresh, "card-refresh")]
 
     def _judged_again(self, agent: Agent) -> Agent:
@@ -158,6 +176,15 @@ class Registry:
         if required and unsigned:
             return replace(agent, card_problem=_NOT_VERIFIED)
         return replace(agent, card_problem="") if agent.card_problem == _NOT_VERIFIED else agent
+
+    async def recount(self) -> None:
+        """Count by the store what each agent has. Raises ``StoreUnavailable``."""
+        counted = await self._store.in_flight()
+        for key, vitals in self._vitals.items():
+            if key not in counted:
+                vitals.held(0)
+        for (owner, agent_id), count in counted.items():
+            self._vitals_of(owner, agent_id).held(count)
 
     def _load_file(self, name: str, body: bytes, tenant: str) -> None:
         said = Registration(agent_id=name, card=body)
@@ -217,10 +244,12 @@ class Registry:
         # and an address that has just answered are signs of life.
         itself = principal.name and fold(principal.name) == fold(agent.agent_id)
         vitals = self._vitals_of(tenant, agent.agent_id)
-        vitals.returned()
+        vitals.returned(self._clock.monotonic())
+        self._tell(tenant, agent.agent_id, said=True, soon=True)
         if fetched or itself or not agent.interfaces:
             vitals.heard(self._clock.monotonic(), now)
         self._arrived()
+        self._notifier.tell(NEWS_TOPIC)
         return self._view(agent), new
 
     def _identify(self, agent: Agent, *, named: bool) -> tuple[Agent, Agent | None]:
@@ -251,7 +280,7 @@ class Registry:
         """Store and index. False if the store had it already."""
         entry = self._roster.find(agent.tenant, agent.agent_id)
         if entry is not None and entry.agent == agent:
-            return False
+            return False  # other brokers too, or they will
         try:
             new = await self._store.put_agent(agent)
         except StoreUnavailable as error:
@@ -265,6 +294,7 @@ class Registry:
         With ``instance_id`` only if that process registered it last: else ``wrong_state``. One that comes
         from the card folder is back after the next start.
         """
+        await self.find(principal.tenant, agent_id)
         async with self._changing:
             agent = self._own(principal, agent_id)
             if instance_id and instance_id != agent.instance_id:
@@ -278,22 +308,58 @@ class Registry:
                 raise HandoffError(Code.UNAVAILABLE, retry_after_s=1.0) from error
             self._roster.drop(agent.tenant, agent.agent_id)
             self._forget(agent.tenant, agent.agent_id)
-        self._notifier.publish(AGENTS_TOPIC)
+        self._notifier.wake(AGENTS_TOPIC)
+        self._notifier.tell(NEWS_TOPIC)
+
+    @property
+    def revision(self) -> int:
+        """Up to which change of agents this broker knows what others did."""
+        return self._revision
+
+    async def catch_up(self) -> None:
+        """Learn what other brokers on the store did to agents. Raises ``StoreUnavailable``."""
+        if self._shared is None:
+            return
+        async with self._changing:
+            changes = await self._shared.read_agents(after=self._revision)
+            self._revision = changes.revision
+            judged = map(self._judged_again, changes.agents)
+            fresh = [agent for agent in judged if self.get(agent.tenant, agent.agent_id) != agent]
+            gone = [key for key in changes.gone if self._roster.drop(*key) is not None]
+            for agent in fresh:
+                self._roster.put(agent)
+            for key in gone:
+                self._forget(*key)
+        if fresh:
+            self._arrived()
+        elif gone:
+            self._notifier.wake(AGENTS_TOPIC)
+
+    async def find(self, tenant: str, agent_id: str) -> Agent | None:
+        """An agent by its id, which another broker may have registered a moment ago."""
+        agent = self.get(tenant, agent_id)
+        if agent is None and agent_id:
+            with contextlib.suppress(StoreUnavailable):
+                await self.catch_up()
+            agent = self.get(tenant, agent_id)
+        return agent
 
     async def heartbeat(
         self, principal: Principal, agent_id: str, status: Status, in_flight: int | None = None
     ) -> AgentView:
         """What an agent says of itself. Raises ``agent_not_found``: register anew; ``forbidden``."""
+        await self.find(principal.tenant, agent_id)
         agent = self._own(principal, agent_id)
         before = self._view(agent)
         vitals = self._vitals_of(agent.tenant, agent.agent_id)
         vitals.heard(self._clock.monotonic(), self._clock.now())
-        vitals.beat(status, in_flight)
+        vitals.beat(self._clock.monotonic(), status, in_flight)
+        self._tell(agent.tenant, agent.agent_id, said=True, soon=before.status is not status)
         after = self._view(agent)
         if absence(before) and not absence(after):
             self._arrived()
         elif before.status is not after.status:
-            self._notifier.publish(AGENTS_TOPIC)
+            self._notifier.wake(AGENTS_TOPIC)
         return after
 
     def _own(self, principal: Principal, agent_id: str) -> Agent:
@@ -407,7 +473,7 @@ class Registry:
             if entry is None or entry.agent is not agent:
                 return False
             await self._put(by)
-        self._notifier.publish(AGENTS_TOPIC)
+        self._notifier.wake(AGENTS_TOPIC)
         return True
 
     # --- who there is ----------------------------------------------------------------------------
@@ -449,10 +515,67 @@ class Registry:
 
     # --- signs of life ---------------------------------------------------------------------------
 
+    def _tell(self, tenant: str, agent_id: str, *, said: bool = False, soon: bool = False) -> None:
+        """Have the other brokers told of a sign of life, at the next occasion or ``soon``."""
+        if self._shared is not None:
+            key = (tenant, agent_id)
+            self._signs[key] = said or self._signs.get(key, False)
+            if soon and not self._soon:
+                self._soon = True
+                self._notifier.wake(SIGNS_TOPIC)
+
+    def take_signs(self) -> tuple[list[Sign], bool]:
+        """The signs of life that other brokers have not been told of; who holds a channel open gives one.
+
+        True if one of them matters at once.
+        """
+        now = self._clock.monotonic()
+        told, self._signs = dict.fromkeys(self._open, False) | self._signs, {}
+        soon, self._soon = self._soon, False
+        found: list[Sign] = []
+        for (tenant, agent_id), said in told.items():
+            vitals = self._vitals_of(tenant, agent_id)
+            heard_at = vitals.heard_at(now)
+            said_at, status, in_flight = vitals.said()
+            if heard_at is not None:
+                found.append(
+                    Sign(
+                        tenant=tenant,
+                        agent_id=agent_id,
+                        age_s=now - heard_at,
+                        gone=vitals.gone,
+                        said_age_s=now - said_at if said else None,
+                        status=status,
+                        in_flight=in_flight,
+                    )
+                )
+        return found, soon
+
+    def note_signs(self, signs: Iterable[Sign]) -> None:
+        """Signs of life that brokers told each other."""
+        now, epoch = self._clock.monotonic(), self._clock.now()
+        arrived = changed = False
+        for sign in signs:
+            agent = self.get(sign.tenant, sign.agent_id)
+            if agent is None:
+                continue
+            before = self._view(agent)
+            vitals = self._vitals_of(sign.tenant, agent.agent_id)
+            vitals.heard_elsewhere(now - sign.age_s, epoch - sign.age_s, gone=sign.gone)
+            if sign.said_age_s is not None:
+                vitals.said_elsewhere(now - sign.said_age_s, sign.status, sign.in_flight)
+            after = self._view(agent)
+            arrived = arrived or bool(absence(before) and not absence(after))
+            changed = changed or (before.status, before.present) != (after.status, after.present)
+        if arrived:
+            self._arrived()
+        elif changed:
+            self._notifier.wake(AGENTS_TOPIC)
+
     def _arrived(self) -> None:
         """Somebody is there, or is another one, who may take what waits."""
-        self._notifier.publish(ARRIVALS_TOPIC)
-        self._notifier.publish(AGENTS_TOPIC)
+        self._notifier.wake(ARRIVALS_TOPIC)
+        self._notifier.wake(AGENTS_TOPIC)
 
     def heard_from(self, tenant: str, agent_id: str) -> None:
         """An agent called, or answered a call. Unknown ids mean nothing."""
@@ -461,7 +584,9 @@ class Registry:
             return
         was_absent = absence(self._view(agent))
         self._vitals_of(tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
-        if was_absent and not absence(self._view(agent)):
+        arrived = bool(was_absent and not absence(self._view(agent)))
+        self._tell(tenant, agent.agent_id, soon=arrived)
+        if arrived:
             self._arrived()
 
     def called(self, principal: Principal, agent_id: str) -> None:
@@ -498,10 +623,12 @@ class Registry:
             return
         vitals = self._vitals_of(tenant, agent.agent_id)
         vitals.opened()
+        self._open.add((tenant, agent.agent_id))
         try:
             yield
         finally:
-            vitals.closed()
+            if not vitals.closed():
+                self._open.discard((tenant, agent.agent_id))
             self.heard_from(tenant, agent_id)
             if self._roster.find(tenant, agent_id) is None:
                 self._forget(tenant, agent_id)
@@ -510,8 +637,9 @@ class Registry:
         """An agent closed its socket as one that goes: it is absent at once, unless another one is open."""
         agent = self.get(tenant, agent_id)
         if agent is not None:
-            self._vitals_of(tenant, agent.agent_id).left()
-            self._notifier.publish(AGENTS_TOPIC)
+            self._vitals_of(tenant, agent.agent_id).left(self._clock.monotonic())
+            self._tell(tenant, agent.agent_id, soon=True)
+            self._notifier.wake(AGENTS_TOPIC)
 
     # --- what happens to them --------------------------------------------------------------------
 

@@ -38,12 +38,14 @@ from a2a_handoff.ports import (
     HookClient,
     Notifier,
     Recorder,
+    SharedStore,
     Store,
     StoreUnavailable,
     TokenCounter,
     UrlPolicy,
 )
 from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
+from a2a_handoff.replicas import Replicas
 from a2a_handoff.rollcall import RollCall
 from a2a_handoff.webhooks import Webhooks
 
@@ -73,6 +75,7 @@ class Service:
 
     def __init__(self, settings: Settings, ports: Ports) -> None:
         store, clock = ports.store, ports.clock
+        shared = store if isinstance(store, SharedStore) else None
         self.store = store
         self.notifier = notifier = ports.notifier
         self.registry = registry = Registry(
@@ -89,7 +92,13 @@ class Service:
         feed = Feed()
         self.journal = journal = Journal(store=store, feed=feed, notifier=notifier)
         self.ledger = ledger = Ledger(
-            store=store, registry=registry, notifier=notifier, recorder=ports.recorder, clock=clock, feed=feed
+            store=store,
+            registry=registry,
+            notifier=notifier,
+            recorder=ports.recorder,
+            clock=clock,
+            feed=feed,
+            shared=shared is not None,
         )
         self.broadcasts = Broadcasts(
             store=store, registry=registry, notifier=notifier, clock=clock, keep_s=settings.broadcast_keep
@@ -137,6 +146,12 @@ class Service:
             ),
             notifier=notifier,
             clock=clock,
+            renew_every_s=settings.work_lease / 3,
+        )
+        self.replicas = (
+            None
+            if shared is None
+            else Replicas(store=shared, ledger=ledger, registry=registry, notifier=notifier)
         )
         self.housekeeping = Housekeeping(
             store=store, feed=feed, notifier=notifier, clock=clock, keep_s=settings.retention
@@ -146,12 +161,16 @@ class Service:
     async def open(self, cards: Path | None, *, tenant: str) -> None:
         """Open the store and load the agents. Raises ``StoreUnavailable`` and ``HandoffError``."""
         await self.store.open()
+        if self.replicas is not None:
+            await self.replicas.open()
         await self.registry.load(cards, tenant=tenant)
         await self.broadcasts.open()
         await self.callbacks.open()
 
     def start(self) -> None:
         """Go on with what is unfinished. The store must be open."""
+        if self.replicas is not None:
+            self.replicas.start()
         self.dispatcher.start()
         self._chores = [
             chores.begin(self._greet_arrivals, "arrivals"),
@@ -168,6 +187,8 @@ class Service:
         await chores.end(self._chores)
         await self.bulletin.close()
         await self.dispatcher.stop(grace_s=grace_s)
+        if self.replicas is not None:
+            await self.replicas.close()
         await self.registry.close()
 
     async def _greet_arrivals(self) -> None:

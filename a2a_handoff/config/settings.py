@@ -173,6 +173,13 @@ class Settings(BaseModel):
         "Names this deployment on NATS: all brokers on one store have the same, others another.",
         allowed="1 to 64 of a-z A-Z 0-9 _ -",
     )
+    work_lease: float = _seconds(
+        30,
+        "How long a broker may stand still before another one on the same PostgreSQL takes over its work. "
+        "One that is gone is noticed sooner.",
+        ge=1,
+        le=3_600,
+    )
     cards: Path = _setting(
         Path("agent_cards"),
         "Folder of AgentCards to register at start; the name of a file is the agent id.",

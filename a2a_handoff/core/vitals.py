@@ -42,15 +42,18 @@ class Vitals:
         "_breaker",
         "_channels",
         "_completed",
+        "_elsewhere_at",
         "_failed",
         "_heard_at",
         "_last_heard_at",
         "_left",
+        "_left_at",
         "_ours",
         "_presence_s",
         "_received",
         "_response_s",
         "_said",
+        "_said_at",
         "_status",
         "_view",
         "_view_until",
@@ -64,8 +67,11 @@ class Vitals:
         self._last_heard_at = 0.0
         self._channels = 0
         self._left = False
+        self._left_at = -_EVER
         self._ours = 0
         self._said = 0
+        self._said_at = -_EVER
+        self._elsewhere_at: float | None = None
         self._response_s: float | None = None
         self._received = 0
         self._completed = 0
@@ -83,31 +89,54 @@ class Vitals:
             self._status = Status.ONLINE
         self._view = None
 
-    def returned(self) -> None:
+    def returned(self, now: float) -> None:
         """It registered (again): what it did not answer before is forgiven."""
-        self._status, self._said = Status.ONLINE, 0
+        self._status, self._said, self._said_at = Status.ONLINE, 0, now
         self._breaker = self._breaker.succeeded()
         self._view = None
 
-    def beat(self, status: Status, in_flight: int | None) -> None:
+    def beat(self, now: float, status: Status, in_flight: int | None) -> None:
         """What it says of itself. ``in_flight`` counts its work from elsewhere too."""
         self._status = status
         self._said = in_flight or 0
+        self._said_at = now
         self._view = None
+
+    def heard_elsewhere(self, at: float, epoch: float, *, gone: bool) -> None:
+        """Another broker heard from it last at a time; ``gone``: that it goes."""
+        last = max(self._heard_at or -_EVER, self._elsewhere_at or -_EVER)
+        if gone and at >= last:
+            self._left, self._left_at = True, at
+        elif not gone and at > self._left_at:
+            self._left = False
+            self._elsewhere_at = max(self._elsewhere_at or at, at)
+            self._last_heard_at = max(self._last_heard_at, epoch)
+        self._view = None
+
+    def said_elsewhere(self, at: float, status: Status, in_flight: int) -> None:
+        """What it told another broker of itself, unless it has told something since."""
+        if at > self._said_at:
+            self._status, self._said, self._said_at = status, in_flight, at
+            self._view = None
+
+    def said(self) -> tuple[float, Status, int]:
+        """What it last said of itself, and when."""
+        return self._said_at, self._status, self._said
 
     def opened(self) -> None:
         """It holds a socket, a stream or a long poll open."""
         self._channels += 1
         self._view = None
 
-    def closed(self) -> None:
-        """One of its channels is closed."""
+    def closed(self) -> int:
+        """One of its channels is closed. How many are open yet."""
         self._channels -= 1
         self._view = None
+        return self._channels
 
-    def left(self) -> None:
+    def left(self, now: float) -> None:
         """It said that it goes. It is not there until it is heard from again, but for its other channels."""
-        self._left = True
+        self._left, self._left_at = True, now
         self._view = None
 
     def held(self, count: int) -> None:
@@ -143,6 +172,11 @@ class Vitals:
         self._view = None
 
     @property
+    def gone(self) -> bool:
+        """Whether it said that it goes, and holds nothing open."""
+        return self._left and not self._channels
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is out with it."""
         return not self._ours and not self._channels
@@ -151,7 +185,11 @@ class Vitals:
 
     def heard_at(self, now: float) -> float | None:
         """When it was last heard from: now, if it has a channel open; ``None`` if never."""
-        return now if self._channels > 0 else self._heard_at
+        if self._channels > 0:
+            return now
+        if self._heard_at is None or self._elsewhere_at is None:
+            return self._elsewhere_at if self._heard_at is None else self._heard_at
+        return max(self._heard_at, self._elsewhere_at)
 
     def heard_within(self, now: float, seconds: float) -> bool:
         """Whether it has a channel open, or was heard from at most ``seconds`` ago."""
@@ -165,8 +203,7 @@ class Vitals:
             return view
         judged = agent.readiness in (Readiness.OFFER, Readiness.PROBE)
         broken = judged and self._breaker.open_at(now)
-        gone = self._left and not self._channels
-        present = not broken if judged else not gone and self.heard_within(now, self._presence_s)
+        present = not broken if judged else not self.gone and self.heard_within(now, self._presence_s)
         ended = self._completed + self._failed
         self._view = view = AgentView(
             agent=agent,
@@ -186,5 +223,5 @@ class Vitals:
         elif judged or self._channels or not present:
             self._view_until = _EVER
         else:
-            self._view_until = (self._heard_at or 0.0) + self._presence_s
+            self._view_until = (self.heard_at(now) or 0.0) + self._presence_s
         return view

@@ -92,6 +92,9 @@ class LocalNotifier:
         """Wake everybody who listens to ``topic``."""
         self.wake(topic)
 
+    def tell(self, topic: str) -> None:
+        """Nobody else is there to be woken."""
+
     def wake(self, topic: str) -> None:
         """Wake everybody here who listens to ``topic``."""
         for waiter in self.waiters.get(topic, ()):

@@ -84,6 +84,10 @@ class NatsNotifier:
     def publish(self, topic: str) -> None:
         """Wake everybody who listens to ``topic``, here and in every other broker."""
         self._local.wake(topic)
+        self.tell(topic)
+
+    def tell(self, topic: str) -> None:
+        """Wake everybody in the other brokers who listens to ``topic``."""
         if len(self._pending) < PENDING_MAX:
             self._pending[topic] = None
         else:

@@ -8,33 +8,44 @@ Not here: what a commit may do (``batch``), when it is written (``postgres_write
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import (
     PAGE_BYTES,
     SECRET_BYTES,
+    AgentChanges,
     Broadcast,
     BroadcastPage,
     Chain,
     ChainTaken,
     Commit,
     Committed,
+    Departed,
+    Ends,
     HandoffPage,
     HandoffQuery,
     Recorded,
     RequestKey,
+    Sign,
     StoreUnavailable,
     Webhook,
     Work,
     WorkKey,
 )
-from a2a_handoff.stores import postgres_broadcasts, postgres_retention, postgres_webhooks, postgres_work
+from a2a_handoff.stores import (
+    postgres_broadcasts,
+    postgres_replicas,
+    postgres_retention,
+    postgres_webhooks,
+    postgres_work,
+)
 from a2a_handoff.stores.batch import prepare
-from a2a_handoff.stores.codec import decode_agent, decode_event, decode_handoff, encode_agent
+from a2a_handoff.stores.codec import decode_agent, decode_handoff, encode_agent
 from a2a_handoff.stores.postgres_listing import list_page
 from a2a_handoff.stores.postgres_schema import migrate
 from a2a_handoff.stores.postgres_server import Server, Session
@@ -83,7 +94,6 @@ _PUT_AGENT = """
 INSERT INTO agents (tenant, agent_id, body) VALUES ($1, $2, $3)
 ON CONFLICT (tenant, agent_id) DO UPDATE SET body = excluded.body RETURNING xmax = 0
 """
-_DELETE_AGENT = "DELETE FROM agents WHERE tenant = $1 AND agent_id = $2"
 _SET_MARK = """
 INSERT INTO marks (name, position) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET position = excluded.position
@@ -95,13 +105,15 @@ ON CONFLICT (name) DO UPDATE SET value = secrets.value RETURNING value
 
 
 class PostgresStore:
-    """``ports.Store`` on the database that ``url`` names."""
+    """``ports.SharedStore`` on the database that ``url`` names."""
 
     def __init__(self, url: str, *, lease_s: float = LEASE_S, readers: int = READERS) -> None:
         self._server = Server(url)
         self._lease_s = lease_s
         self._readers = readers
         self._boot_id = uuid.uuid4().hex
+        self._suspects: frozenset[str] = frozenset()
+        self.replica = 0
         self._writer: Writer | None = None
 
     async def open(self) -> None:
@@ -115,18 +127,25 @@ class PostgresStore:
         try:
             await migrate(session, server.name)
             await postgres_work.free_dead(session)
+            self.replica = await postgres_replicas.join(session, self._boot_id)
             await server.open_pool(self._readers)
         except BaseException as error:
             session.drop()
             if server.is_ours(error):
                 raise server.fault(error) from error
             raise
-        self._writer = Writer(server, session, owner=self._boot_id, lease_s=self._lease_s)
+        self._writer = Writer(
+            server, session, owner=self._boot_id, replica=self.replica, lease_s=self._lease_s
+        )
 
     async def close(self) -> None:
         """Write what was accepted, then close. Calls after it raise ``StoreUnavailable``."""
         writer, self._writer = self._writer, None
         if writer is not None:
+            with contextlib.suppress(StoreUnavailable):
+                await writer.submit(
+                    Statement(lambda session: postgres_replicas.leave(session, self.replica), in_turn=False)
+                )
             await writer.close()
             await self._server.close_pool()
 
@@ -164,7 +183,7 @@ class PostgresStore:
 
     async def delete_agent(self, tenant: str, agent_id: str) -> bool:
         """Remove a registration. False if there was none."""
-        return await self._write(lambda session: session.count(_DELETE_AGENT, tenant, agent_id)) > 0
+        return await self._write(lambda session: postgres_replicas.delete_agent(session, tenant, agent_id))
 
     async def set_mark(self, name: str, position: int) -> None:
         """Move a named position."""
@@ -194,6 +213,60 @@ class PostgresStore:
         """Remove a webhook and its work. False if there was none."""
         return await self._write(lambda session: postgres_webhooks.delete(session, handoff_id, webhook_id))
 
+    # --- with other brokers ----------------------------------------------------------------------
+
+    async def ends(self) -> Ends:
+        """How far everything is that brokers follow."""
+        async with self._server.reading() as session:
+            return await postgres_replicas.ends(session)
+
+    async def read_others(self, *, after: int, upto: int, limit: int = 1000) -> list[Recorded]:
+        """What other brokers wrote into the log after one position, up to another."""
+        async with self._server.reading() as session:
+            return await postgres_replicas.others(
+                session, self.replica, after=after, upto=upto, limit=limit, most=PAGE_BYTES
+            )
+
+    async def read_written(self, replica: int, *, after: int, limit: int = 500) -> list[Recorded]:
+        """What one broker wrote into the log after a position."""
+        async with self._server.reading() as session:
+            return await postgres_replicas.written(session, replica, after=after, limit=limit)
+
+    async def read_agents(self, *, after: int) -> AgentChanges:
+        """What became of agents after a revision; ``-1`` for all there are."""
+        async with self._server.reading() as session:
+            return await postgres_replicas.agents(session, after=after)
+
+    async def share_signs(self, signs: Sequence[Sign], *, after: float) -> tuple[list[Sign], float]:
+        """Tell the other brokers of signs of life, and learn of those that were told since a moment."""
+        if signs:
+            await self._at_once(lambda session: postgres_replicas.note(session, self.replica, signs))
+        async with self._server.reading() as session:
+            return await postgres_replicas.signs(session, self.replica, after=after)
+
+    async def keep_work(self, key: WorkKey, *, now: float) -> bool:
+        """Renew one claim. False if it is not this process's any more."""
+        owner, until = self._boot_id, now + self._lease_s
+        return await self._at_once(lambda session: postgres_work.keep(session, owner, key, until=until))
+
+    async def hand_back(self) -> None:
+        """Free all work of this process."""
+        await self._at_once(lambda session: postgres_work.free(session, [self._boot_id]))
+
+    async def bury(self) -> list[Departed]:
+        """Free the work of brokers that are gone; those whose spans are left to this one to send."""
+        async with self._server.reading() as session:
+            absent = await postgres_replicas.absent(session)
+        # One that lost its connection a moment ago is about to come back.
+        dead, self._suspects = absent & self._suspects, absent
+        if not dead:
+            return []
+        return await self._at_once(lambda session: postgres_replicas.bury(session, dead, self.replica))
+
+    async def note_spans(self, replica: int, position: int | None) -> None:
+        """Up to where the spans of a broker have left; ``None`` of one that is gone: it is done with."""
+        await self._at_once(lambda session: postgres_replicas.note_spans(session, replica, position))
+
     def _running(self) -> Writer:
         if self._writer is None:
             raise StoreUnavailable(f"The store {self._server.name} is not open.")
@@ -214,11 +287,11 @@ class PostgresStore:
 
     async def read_events(self, handoff_id: str, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
         """The log of one handoff from ``seq`` ``after`` + 1 on."""
-        return _recorded(await self._rows(_EVENTS_OF, handoff_id, after, limit, PAGE_BYTES))
+        return postgres_replicas.recorded(await self._rows(_EVENTS_OF, handoff_id, after, limit, PAGE_BYTES))
 
     async def read_log(self, *, after: int = 0, limit: int = 1000) -> list[Recorded]:
         """The whole log in commit order from ``position`` ``after`` + 1 on."""
-        return _recorded(await self._rows(_LOG, after, limit, PAGE_BYTES))
+        return postgres_replicas.recorded(await self._rows(_LOG, after, limit, PAGE_BYTES))
 
     async def log_end(self) -> int:
         """The position of the newest event in the log, 0 if there is none.
@@ -311,10 +384,3 @@ class PostgresStore:
     async def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         async with self._server.reading() as session:
             return await session.rows(statement, *values)
-
-
-def _recorded(rows: list[tuple[Any, ...]]) -> list[Recorded]:
-    return [
-        Recorded(handoff_id=handoff_id, seq=seq, position=position, event=decode_event(kind, body))
-        for handoff_id, seq, position, kind, body in rows
-    ]

@@ -34,8 +34,10 @@ JOIN aliases a USING (tenant, owner, alias)
 # once. Columns of a handoff that never change are left alone.
 _WRITE = """
 WITH put_events AS (
-    INSERT INTO events (position, handoff_id, seq, type, body)
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::text[], $5::bytea[])
+    INSERT INTO events (position, handoff_id, seq, type, body, writer)
+    SELECT position, handoff_id, seq, type, body, $54::int
+    FROM unnest($1::bigint[], $2::text[], $3::int[], $4::text[], $5::bytea[])
+      AS t (position, handoff_id, seq, type, body)
 ), put_handoffs AS (
     INSERT INTO handoffs (id, tenant, sender, correlation_id, context_id, created_at, updated_at, version,
                           state, open, holder, face, snapshot)
@@ -115,8 +117,11 @@ async def look(session: Session, touched: Touched) -> tuple[Known, int]:
     return known, position
 
 
-async def write(session: Session, batch: Batch) -> str:
-    """Write the rows of a batch. Gives the number of the transaction, by which the server knows it later."""
+async def write(session: Session, batch: Batch, writer: int) -> str:
+    """Write the rows of a batch as the broker with the number ``writer``.
+
+    Gives the number of the transaction, by which the server knows it later.
+    """
     # The last one that was set within the batch is the one that stays.
     webhooks = {row[:2]: row for row in batch.webhooks}
     ((number,),) = await session.rows(
@@ -132,6 +137,7 @@ async def write(session: Session, batch: Batch) -> str:
         *_columns(batch.void_kinds, 2),
         *_columns(batch.void_keys, 4),
         batch.position,
+        writer,
     )
     return number
 

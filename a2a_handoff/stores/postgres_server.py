@@ -90,6 +90,16 @@ class Session:
 
         self._connection.add_termination_listener(lost)
 
+    async def listen(self, channel: str, tell: Callable[[str], None]) -> None:
+        """Call ``tell`` with what other sessions notify on a channel."""
+        own: int = self._connection.get_server_pid()
+
+        def heard(_: object, sender: int, __: str, payload: str) -> None:
+            if sender != own:
+                tell(payload)
+
+        await self._connection.add_listener(channel, heard)
+
     async def run(self, script: str, *, timeout_s: float = ANSWER_S) -> None:
         """Run statements without values, whose rows nobody needs."""
         await self._connection.execute(script, timeout=timeout_s)

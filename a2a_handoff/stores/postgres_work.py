@@ -19,23 +19,34 @@ from a2a_handoff.stores.postgres_server import Session
 _LIVING = 0x61326168
 # Shared: after a cut the old session of this very broker may still seem to be there.
 _LIVE = f"SELECT pg_advisory_lock_shared({_LIVING}, hashtext($1))"
-_FREE_DEAD = f"""
-WITH dead AS (
-    SELECT handoff_id, kind, attempt, ref FROM work
-    WHERE owner <> '' AND owner IN (
-        SELECT held.owner FROM (SELECT DISTINCT owner FROM work WHERE owner <> '') AS held
-        WHERE NOT EXISTS (
-            SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
-            WHERE locktype = 'advisory' AND datname = current_database() AND granted
-              AND classid = {_LIVING} AND objid::bigint = hashtext(held.owner)::bigint & 4294967295
-        )
-    )
+
+
+def connected(owner: str) -> str:
+    """The condition that the broker lives whose name is in the column ``owner``."""
+    return f"""EXISTS (
+        SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+        WHERE locktype = 'advisory' AND datname = current_database() AND granted
+          AND classid = {_LIVING} AND objid::bigint = hashtext({owner})::bigint & 4294967295
+    )"""
+
+
+_DEAD = f"""
+SELECT held.owner FROM (SELECT DISTINCT owner FROM work WHERE owner <> '') AS held
+WHERE NOT {connected("held.owner")}
+"""  # noqa: S608 - a constant
+_FREE = """
+WITH held AS (
+    SELECT handoff_id, kind, attempt, ref FROM work WHERE owner = ANY ($1::text[]) AND owner <> ''
     FOR UPDATE SKIP LOCKED
 )
-UPDATE work SET owner = '', wake_at = due_at, orphaned = true FROM dead
+UPDATE work SET owner = '', wake_at = due_at, orphaned = true FROM held
 WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
-    = (dead.handoff_id, dead.kind, dead.attempt, dead.ref)
-"""  # noqa: S608 - a constant
+    = (held.handoff_id, held.kind, held.attempt, held.ref)
+"""
+_KEEP = """
+UPDATE work SET wake_at = $6
+WHERE handoff_id = $2 AND kind = $3 AND attempt = $4 AND ref = $5 AND owner = $1
+"""
 
 _CLAIM = """
 WITH due AS (
@@ -83,7 +94,18 @@ async def live(session: Session, owner: str) -> None:
 
 async def free_dead(session: Session) -> None:
     """Free what is held by brokers that are gone."""
-    await session.count(_FREE_DEAD)
+    await free(session, [owner for (owner,) in await session.rows(_DEAD)])
+
+
+async def free(session: Session, owners: list[str]) -> None:
+    """Free what these hold. They may have begun it."""
+    if owners:
+        await session.count(_FREE, owners)
+
+
+async def keep(session: Session, owner: str, key: WorkKey, *, until: float) -> bool:
+    """Hold one item until then. False if ``owner`` does not have it."""
+    return await session.count(_KEEP, owner, key.handoff_id, str(key.kind), key.attempt, key.ref, until) > 0
 
 
 async def claim(session: Session, owner: str, *, now: float, until: float, limit: int) -> list[Work]:

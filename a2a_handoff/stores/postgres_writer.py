@@ -65,10 +65,11 @@ class _InDoubt(Exception):
 class Writer:
     """Owns the only session of this broker that writes."""
 
-    def __init__(self, server: Server, session: Session, *, owner: str, lease_s: float) -> None:
+    def __init__(self, server: Server, session: Session, *, owner: str, replica: int, lease_s: float) -> None:
         self._server = server
         self._session = session
         self._owner = owner
+        self._replica = replica
         self._lease_s = lease_s
         self._jobs: deque[Job[Statement]] = deque()
         self._something = asyncio.Event()
@@ -148,7 +149,7 @@ class Writer:
                 known, position = await postgres_batch.look(session, touched(prepared))
                 batch = Batch(known, position=position, owner=self._owner, lease_s=self._lease_s)
                 results += map(batch.answer, prepared)
-                number = await postgres_batch.write(session, batch)
+                number = await postgres_batch.write(session, batch, self._replica)
             else:
                 results += [await cast("Statement", job.work).run(session) for job in run]
         if number is None:

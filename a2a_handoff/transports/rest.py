@@ -68,6 +68,7 @@ class RestSurface:
     async def get_agent(self, request: Request, principal: Principal) -> Done:
         """One agent."""
         agent_id = request.path_params["agent_id"]
+        await self._broker.registry.find(principal.tenant, agent_id)
         view = self._broker.registry.view(principal.tenant, agent_id)
         if view is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
@@ -76,6 +77,7 @@ class RestSurface:
     async def get_agent_card(self, request: Request, principal: Principal) -> Done:
         """The agent's card as it came, byte for byte."""
         agent_id = request.path_params["agent_id"]
+        await self._broker.registry.find(principal.tenant, agent_id)
         view = self._broker.registry.view(principal.tenant, agent_id)
         if view is None or not view.agent.card:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no card of {agent_id[:64]!r}.")

@@ -229,6 +229,7 @@ class _Socket:
         if hello.registers:
             view, new = await broker.registry.register(self._principal, hello.registration())
             agent_id = view.agent.agent_id
+        await broker.registry.find(self._principal.tenant, agent_id)
         seat = held.enter_context(
             broker.inbox.seat(
                 self._principal,

@@ -35,7 +35,7 @@ def step(vitals: Vitals, name: str, now: float, outcome: Outcome | None, status:
         case "heard":
             vitals.heard(now, now)
         case "beat":
-            vitals.beat(status, 1)
+            vitals.beat(now, status, 1)
         case "opened":
             vitals.opened()
         case "closed":
@@ -50,7 +50,7 @@ def step(vitals: Vitals, name: str, now: float, outcome: Outcome | None, status:
         case "held":
             vitals.held(2)
         case _:
-            vitals.returned()
+            vitals.returned(now)
 
 
 @given(_STEPS, st.sampled_from([PUSH, PULL, PERSON]))

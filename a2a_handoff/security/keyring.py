@@ -26,6 +26,8 @@ Source = Callable[[], Awaitable[bytes]]
 
 #: Seconds after which the set is read again, so that a key that was withdrawn is not believed for ever.
 KEEP_S = 600.0
+#: Seconds after a reading in which nobody asks again, even without any key.
+_AT_ONCE_S = 1.0
 #: Seconds that have to pass before an unknown key makes the set be read again.
 AGAIN_S = 10.0
 _KEYS_MAX = 100
@@ -77,7 +79,7 @@ class PublicKeys:
 
     async def _refresh(self) -> None:
         """One reading for all who wait; shielded, since one of them may be cancelled."""
-        if self._reading is None and not self._waited(self._tried_at, 1.0):
+        if self._reading is None and not self._waited(self._tried_at, _AT_ONCE_S):
             return
         await asyncio.shield(self._begin())
 

@@ -69,6 +69,7 @@ class CardJudge:
             return Signature(trust=Trust.UNSIGNED)
         bad = [each for each in found if isinstance(each, SignatureFault)]
         unknown: list[SignatureFault] = []
+        bodies: list[Payload] | None = None
         for signature in found:
             if isinstance(signature, SignatureFault):
                 continue
@@ -76,8 +77,13 @@ class CardJudge:
             if key is None:
                 unknown.append(SignatureFault(signature.path, f"its key {signature.key_id!r} {why}"))
                 continue
-            # In a thread: the first time loads the SDK, which takes a second.
-            payload = await asyncio.to_thread(_fitting, signature, key, card)
+            try:
+                # In a thread: the first time loads the SDK, which takes a second.
+                bodies = bodies or await asyncio.to_thread(_payloads_of, card)
+            except SignatureFault as fault:
+                bad.append(SignatureFault(signature.path, f"cannot be verified: the card {fault.message}"))
+                break
+            payload = _fitting(signature, key, bodies)
             if payload is not None:
                 return Signature(
                     trust=Trust.VERIFIED, key_id=signature.key_id, key_from=why, partial=payload.partial
@@ -117,11 +123,15 @@ def _fault_of(key: Key, now: float) -> str:
     return fault_of(key, now)
 
 
-def _fitting(signature: CardSignature, key: Key, card: bytes) -> Payload | None:
+def _payloads_of(card: bytes) -> list[Payload]:
+    return list(payloads(card))
+
+
+def _fitting(signature: CardSignature, key: Key, bodies: Iterable[Payload]) -> Payload | None:
     """The payload that the key signed."""
     from a2a_handoff.security.card_keys import verifies  # noqa: PLC0415 - needs the extra, as all keys do
 
-    for payload in payloads(card):
+    for payload in bodies:
         if verifies(key, signature.algorithm, signature.signed(payload.body), signature.signature):
             return payload
     return None

@@ -295,7 +295,7 @@ ERRORS: Mapping[Code, ErrorRow] = MappingProxyType(
             422,
             "INVALID_ARGUMENT",
             "No card could be had from that address.",
-            "Check that the address is public and serves an AgentCard, or register the card inline.",
+            "See what a2a-handoff agents check says of the address, or register the card inline.",
             a2a_http=400,
         ),
         Code.NOT_FOUND: _row(-32601, 404, "NOT_FOUND", "Nothing is here.", "Check the path and the id."),

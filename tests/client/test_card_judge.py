@@ -158,6 +158,15 @@ def test_a_name_that_stands_twice_makes_a_signature_worthless() -> None:
     assert judge(signer)(raw.encode()) == Signature()  # whoever reads the card refuses it
 
 
+@pytest.mark.parametrize("number", ["1e400", "90071992547409930"])
+def test_a_card_without_a_canonical_form_cannot_be_verified(number: str) -> None:
+    signer = Signer()
+    raw = json.dumps(signer.signed(CARD) | {"mine": 0}).replace('"mine": 0', f'"mine": {number}')
+    ((field, text),) = refusal(judge(signer), raw.encode())
+    assert field == "card.signatures[0]"
+    assert text.startswith("cannot be verified: the card has no canonical form")
+
+
 # --- unknown ones --------------------------------------------------------------------------------
 
 

@@ -201,3 +201,23 @@ def test_keys_that_cannot_be_used_are_told_at_the_start(tmp_path: Path) -> None:
         Application(Settings(store=store, cards=tmp_path, card_signing_key=bad))
     with pytest.raises(ConfigurationError, match="card_signatures=require needs keys"):
         Application(Settings(store=store, cards=tmp_path, card_signatures="require"))
+
+
+def test_a_card_that_changes_and_one_that_is_not_taken_are_told_to_those_who_follow_the_agents(
+    tmp_path: Path,
+) -> None:
+    site = Site()
+    with running(site) as url, broker(tmp_path, card_refresh=1.0) as b:
+        site.pages[WELL_KNOWN] = card(url + "/", skills=("bill",))
+        b.register("a", card_url=url)
+        with b.http.stream("GET", "/api/events/agents") as answer:
+            told = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {"))
+            site.pages[WELL_KNOWN] = card(url + "/", skills=("refund",))
+            changed = next(each for each in told if each.get("type") == "a2a-handoff.agent_updated")
+            assert [skill["id"] for skill in changed["data"]["skills"]] == ["refund"]
+            site.pages[WELL_KNOWN] = card(url + "/") | {"name": 7}
+            refused = next(each for each in told if each.get("type") == "a2a-handoff.agent_updated")
+            assert [skill["id"] for skill in refused["data"]["skills"]] == ["refund"]
+            assert "card.name must be text" in refused["data"]["card_notice"]
+        found = b.http.post("/api/resolve", json={"source_agent": "x", "requirements": {"skill": "refund"}})
+        assert [each["agent_id"] for each in found.json()["candidates"]] == ["a"]

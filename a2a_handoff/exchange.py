@@ -213,9 +213,12 @@ class Exchange:
         if not self.talks.become_reader(talk):
             return False
         try:
-            return await talk.ask_on()
+            ended = await talk.ask_on()
         finally:
             self.talks.leave(talk)
+        if ended and talk.calls_back:
+            self.callbacks.missed(agent)
+        return ended
 
     async def called_back(
         self, key: WorkKey, h: Handoff, attempt: Attempt, agent: Agent, said: Update
@@ -226,6 +229,7 @@ class Exchange:
         taken from one, and both only once. ``key`` is settled with the end. Raises ``AgentError`` if the
         target could not be asked.
         """
+        self.callbacks.heard(agent)
         talk = await self._question(key, h, attempt, agent)
         reading = self.talks.become_reader(talk)
         try:

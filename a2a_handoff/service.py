@@ -128,7 +128,7 @@ class Service:
             webhooks=self.webhooks,
             clock=clock,
         )
-        self.callbacks = Callbacks(store=store, url=settings.public_url, mode=settings.callbacks)
+        self.callbacks = Callbacks(store=store, clock=clock, url=settings.public_url, mode=settings.callbacks)
         self.dispatcher = Dispatcher(
             store=store,
             ledger=ledger,

@@ -16,7 +16,7 @@ from tests.support.wire import eventually
 def served(folder: Path, generation: str = "1.0", **settings: Any) -> Generator[tuple[Broker, CallingAgent]]:
     """A broker that is known by its address, and an agent that calls back."""
     port = free_port()
-    known = {"public_url": f"http://127.0.0.1:{port}"} | settings
+    known: dict[str, Any] = {"public_url": f"http://127.0.0.1:{port}"} | settings
     with calling_agent(generation) as agent, broker(folder, port=port, **known) as b:
         b.register("caller", card=agent.card)
         yield b, agent

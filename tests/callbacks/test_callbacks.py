@@ -243,9 +243,7 @@ def test_nobody_is_asked_who_should_not_or_could_not(
         b.register("caller", card=card)
         agent.stand("COMPLETED", "done")
         b.send("work", context={"target_agent": "caller"})
-        assert [method for method, _ in agent.calls] == [
-            "SendStreamingMessage" if streams else "SendMessage"
-        ] * 1
+        assert [method for method, _ in agent.calls] == ["SendStreamingMessage" if streams else "SendMessage"]
         assert "callbacks" not in str(agent.calls)
 
 
@@ -280,6 +278,24 @@ def test_an_agent_that_never_calls_is_asked_now_and_then(tmp_path: Path) -> None
         b.until(task_id, "completed")
         assert texts(b, task_id) == ["at last"]
         assert len(agent.of("send")) == 1
+
+
+def test_an_agent_that_never_calls_is_not_waited_for_again_and_again(tmp_path: Path) -> None:
+    with served(tmp_path, reconcile_every=0.2) as (b, agent):
+
+        def works() -> None:
+            agent.stand("WORKING")
+            task = b.send("work", wait=False, context={"target_agent": "caller"})
+            b.until(task["id"], "acknowledged")
+            agent.stand("COMPLETED", "done")
+            b.until(task["id"], "completed")
+
+        works()
+        works()
+        assert "callbacks" in str(agent.of("send")[-1])
+        works()
+        assert "callbacks" not in str(agent.of("send")[-1])
+        assert len(agent.of("send")) == 3
 
 
 # --- when it comes at the wrong time -------------------------------------------------------------

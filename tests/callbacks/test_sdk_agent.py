@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from tests.support.running import broker, free_port
-from tests.support.sdk_agent import sdk_agent
+from tests.support.sdk_agent import SdkAgent, sdk_agent
 from tests.support.wire import eventually
 
 
-def _card(url: str, version: str, binding: str) -> dict[str, Any]:
-    where = f"{url}/rpc" if binding == "JSONRPC" else url
+def _card(agent: SdkAgent, version: str, binding: str) -> dict[str, Any]:
+    where = {"JSONRPC": f"{agent.url}/rpc", "GRPC": f"http://127.0.0.1:{agent.grpc_port}"}.get(
+        binding, agent.url
+    )
     return {
         "name": "real",
         "description": "A real server.",
@@ -27,7 +29,7 @@ def _card(url: str, version: str, binding: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
 @pytest.mark.parametrize("text", ["slow", "ask", "message"])
 def test_a_task_is_followed_by_its_calls_alone(tmp_path: Path, version: str, binding: str, text: str) -> None:
     port = free_port()
@@ -35,7 +37,7 @@ def test_a_task_is_followed_by_its_calls_alone(tmp_path: Path, version: str, bin
         sdk_agent(push=True) as agent,
         broker(tmp_path, port=port, public_url=f"http://127.0.0.1:{port}", reconcile_every=3_600) as b,
     ):
-        b.register("real", card=_card(agent.url, version, binding))
+        b.register("real", card=_card(agent, version, binding))
         task_id = b.send(text, wait=False, context={"target_agent": "real"})["id"]
         if text == "slow":
             b.until(task_id, "acknowledged")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,18 @@ class Clerk:
         yield agent.status(task, "COMPLETED", "done")
 
 
+@contextmanager
+def opened(folder: Path, **settings: Any) -> Generator[Served]:
+    """A broker process, and the agent that gets what asks for nobody."""
+    with running(Agent(Clerk())) as url, served(folder, forked=True, **settings) as broker:
+        broker.register("default_agent", card=card(url, streaming=True))
+        yield broker
+
+
 @pytest.fixture
 def house(tmp_path: Path) -> Generator[Served]:
-    """A broker process, and the agent that gets what asks for nobody."""
-    with running(Agent(Clerk())) as url, served(tmp_path, forked=True) as broker:
-        broker.register("default_agent", card=card(url, streaming=True))
+    """A broker that speaks every binding."""
+    with opened(tmp_path, grpc_port=0) as broker:
         yield broker
 
 
@@ -103,7 +111,7 @@ def without(*steps: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("binding", "version"),
-    [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")],
+    [(binding, version) for version in ("1.0", "0.3") for binding in ("JSONRPC", "HTTP+JSON", "GRPC")],
 )
 def test_the_javascript_sdk_takes_every_step(house: Served, binding: str, version: str) -> None:
     report = acts(house, foreign.JAVASCRIPT, "javascript_client.mjs", binding, version)
@@ -129,3 +137,20 @@ def test_a_client_of_the_first_generation_takes_its_steps(house: Served) -> None
     assert report.pop("refused") == -32001
     assert report.pop("own id")
     assert report == without("webhooks")
+
+
+def test_an_agent_of_agent_framework_sends_streams_and_answers_a_question(house: Served) -> None:
+    assert foreign.run("agent_framework", "agent_framework_client.py", house.url) == {
+        "sent": "one two",
+        "streamed": "one two",
+        "asked": "which one?",
+        "answered": "you said blue",
+    }
+
+
+def test_a_remote_agent_of_google_adk_hears_the_whole_stream(tmp_path: Path) -> None:
+    # It takes no card whose addresses have different ports, as that of gRPC has.
+    with opened(tmp_path, grpc_port=0, grpc_in_card=False) as broker:
+        report = foreign.run("google_adk", "google_adk_client.py", broker.url)
+    assert report["errors"] == []
+    assert "".join(report["heard"]).endswith("one twodone")

@@ -161,9 +161,9 @@ def rpc_status_fault(
         return rpc_fault(code, generation, protocol="gRPC")
     if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return AgentError(Outcome.TARGET_AUTH, detail, sent=Sent.YES)
-    if text.startswith("CLIENT: Received message larger"):
+    if "CLIENT: Received message larger" in text:
         return invalid("an answer that is too large")
-    if text.startswith("SERVER: Received message larger"):
+    if "SERVER: Received message larger" in text:
         return AgentError(Outcome.TARGET_REJECTED, detail, sent=Sent.YES)
     if name in _UNCERTAIN or "RST_STREAM" in text or "Stream removed" in text:
         return AgentError(Outcome.TARGET_UNAVAILABLE, detail, sent=Sent.MAYBE, again=True)

@@ -47,10 +47,8 @@ def authority_pem(authority_key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def server_tls(
-    authority_key: ec.EllipticCurvePrivateKey, tmp_path_factory: pytest.TempPathFactory
-) -> ssl.SSLContext:
-    """A server for ``agent.test``."""
+def server_pem(authority_key: ec.EllipticCurvePrivateKey, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and certificate of a server for ``agent.test``."""
     key = ec.generate_private_key(ec.SECP256R1())
     names = [x509.DNSName("agent.test"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
@@ -68,6 +66,12 @@ def server_tls(
         )
         + certificate.public_bytes(serialization.Encoding.PEM)
     )
+    return path
+
+
+@pytest.fixture(scope="session")
+def server_tls(server_pem: Path) -> ssl.SSLContext:
+    """A server for ``agent.test``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
+    context.load_cert_chain(server_pem)
     return context

@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -383,7 +383,7 @@ class Registry:
         clock = asyncio.get_running_loop().time
         due = clock() + self._refresh_s
         while True:
-            with suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._suspicion.wait(), max(0.0, due - clock()))
             if clock() >= due:
                 due = clock() + self._refresh_s
@@ -452,7 +452,7 @@ class Registry:
                 for read, judged in ((agent.card, agent.signature), (body, signature))
             )
         except HandoffError as error:
-            notice = _notice(error)
+            notice = _notice(error, changed=body != agent.card)
             if notice != agent.card_notice:
                 _LOG.warning("card of %s: %s", agent.agent_id, notice)
                 await self._replace(agent, replace(agent, card_notice=notice))
@@ -741,12 +741,14 @@ def _rebased(agent: Agent, old: Agent, new: Agent) -> Agent:
     )
 
 
-def _notice(error: HandoffError) -> str:
-    """Why a newer card was not taken."""
+def _notice(error: HandoffError, *, changed: bool) -> str:
+    """Why a newer card was not taken, or the one that there is would not be any more."""
     faults = "; ".join(f"{v.field} {v.description}" for v in error.violations) or error.message
-    return clip(
-        f"its card has changed and is not taken, the one before stays in force: {faults}", _NOTICE_CHARS_MAX
-    )
+    if changed:
+        text = f"its card has changed and is not taken, the one before stays in force: {faults}"
+    else:
+        text = f"its card would not be taken any more, and stays in force: {faults}"
+    return clip(text, _NOTICE_CHARS_MAX)
 
 
 def _what_changed(old: Agent, new: Agent) -> str:

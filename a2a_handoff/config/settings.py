@@ -202,8 +202,8 @@ class Settings(BaseModel):
     card_signatures: Literal["ignore", "verify", "require"] = _setting(
         "verify",
         "What the signatures of a card must be. verify: those by known keys must be good, and what is found "
-        "stands with the agent; require: cards without a good one are not taken. Cards of the card folder are "
-        "the operator's own and not asked.",
+        "stands with the agent; require: cards without a good one are not taken. Cards of the card folder "
+        "are the operator's own and not asked.",
     )
     card_keys: Path | None = _setting(
         None,
@@ -355,7 +355,9 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "What is logged.")
     log_format: Literal["text", "json"] = _setting("text", "How a log line looks.")
 
-    @field_validator("callbacks", "log_level", "log_format", "trace_inbound", mode="before")
+    @field_validator(
+        "callbacks", "card_signatures", "log_level", "log_format", "trace_inbound", mode="before"
+    )
     @classmethod
     def _fold(cls, value: object) -> object:
         return value.strip().lower() if isinstance(value, str) else value
@@ -412,7 +414,7 @@ class Settings(BaseModel):
             )
         return bare
 
-    @field_validator("public_url", "jaeger_url")
+    @field_validator("card_signing_jku", "public_url", "jaeger_url")
     @classmethod
     def _url(cls, url: str) -> str:
         if not url:
@@ -460,27 +462,14 @@ class Settings(BaseModel):
             raise ValueError(f"is not a folder ({path.absolute()})")
         return path
 
-    @field_validator("rules", "nats_creds", "nats_ca", "nats_cert", "nats_key")
+    @field_validator(
+        "card_keys", "card_signing_key", "rules", "nats_creds", "nats_ca", "nats_cert", "nats_key"
+    )
     @classmethod
     def _file(cls, path: Path | None) -> Path | None:
         if path is not None and not path.is_file():
             raise ValueError(f"is not a file ({path.absolute()})")
         return path
-
-    @field_validator("card_signatures", mode="before")
-    @classmethod
-    def _policy_word(cls, value: object) -> object:
-        return cls._fold(value)
-
-    @field_validator("card_keys", "card_signing_key")
-    @classmethod
-    def _key_file(cls, path: Path | None) -> Path | None:
-        return cls._file(path)
-
-    @field_validator("card_signing_jku")
-    @classmethod
-    def _key_url(cls, url: str) -> str:
-        return cls._url(url)
 
     @field_validator("card_key_urls")
     @classmethod

@@ -59,7 +59,7 @@ class PublicKeys:
             await self._refresh()
         if self._read_at is None:
             raise HandoffError(
-                Code.UNAVAILABLE, "The keys that tokens are verified with cannot be read.", retry_after_s=5
+                Code.UNAVAILABLE, "The keys to verify signatures with cannot be read.", retry_after_s=5
             )
         self.stay_fresh()
         return self._of(key_id)
@@ -107,7 +107,7 @@ class PublicKeys:
         }:
             self._keys = keys
             self.edition += 1
-            _LOG.info("%d keys for tokens are known from %s", len(keys), self._named)
+            _LOG.info("%d keys are known from %s", len(keys), self._named)
 
     async def close(self) -> None:
         """Stop reading."""

@@ -108,6 +108,25 @@ def test_a_verified_card_is_not_replaced_by_one_that_is_not(tmp_path: Path) -> N
             assert ([skill["id"] for skill in shown["skills"]], shown["card_notice"]) == (["better"], "")
 
 
+def test_a_verified_card_whose_key_was_withdrawn_stays_in_force_and_says_so(tmp_path: Path) -> None:
+    signer, other, site = Signer(), Signer("k2"), Site()
+    with running(site) as url:
+        site.pages[WELL_KNOWN] = signer.signed(card(url + "/", skills=("bill",)))
+        with broker(tmp_path, card_keys=key_file(tmp_path, signer)) as b:
+            b.register("a", card_url=url)
+        with broker(tmp_path, card_keys=key_file(tmp_path, other)) as b:
+            b.loop.run(b.app.registry.refresh_cards())
+            shown = b.http.get("/api/agents/a").json()
+            assert shown["card_notice"] == (
+                "its card would not be taken any more, and stays in force: card.signatures its signature is "
+                "unverified, and that of the card before was verified"
+            )
+            site.pages[WELL_KNOWN] = other.signed(card(url + "/", skills=("bill",)))
+            b.loop.run(b.app.registry.refresh_cards())
+            shown = b.http.get("/api/agents/a").json()
+            assert (shown["card_notice"], shown["card_signature"]["key_id"]) == ("", "k2")
+
+
 def test_what_a_signature_does_not_cover_is_not_read(tmp_path: Path) -> None:
     signer = Signer()
     signed = signer.signed_by_the_sdk(card("http://127.0.0.1:9/", skills=("bill",)))

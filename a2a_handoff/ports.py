@@ -202,8 +202,12 @@ class HandoffQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
+#: Totals of listings are exact up to here; what is more is told as this many. To count a million takes long.
+TOTAL_MAX = 10_000
+
+
 class HandoffPage(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of a listing. ``total`` counts all rows that match the filters."""
+    """One page of a listing. ``total`` counts the rows that match the filters, up to ``TOTAL_MAX``."""
 
     handoffs: tuple[Handoff, ...]
     next: tuple[float, str] | None

@@ -7,6 +7,7 @@ together. Page and total are one statement, which sees one moment.
 
 from __future__ import annotations
 
+from a2a_handoff import ports
 from a2a_handoff.ports import HandoffPage, HandoffQuery
 from a2a_handoff.stores.codec import decode_handoff
 from a2a_handoff.stores.postgres_server import Session
@@ -62,9 +63,13 @@ def page_statement(query: HandoffQuery) -> tuple[str, list[object]]:
         f"(SELECT updated_at, id, snapshot FROM handoffs WHERE {where}{cursor} {order})"  # noqa: S608 - values stand apart
         for where in found
     )
-    total = " + ".join(f"(SELECT count(*) FROM handoffs WHERE {where})" for where in found)  # noqa: S608 - values stand apart
+    most = f"{values.put(ports.TOTAL_MAX)}::int"
+    total = " + ".join(
+        f"(SELECT count(*) FROM (SELECT FROM handoffs WHERE {where} LIMIT {most}) AS counted)"  # noqa: S608 - values stand apart
+        for where in found
+    )
     statement = (
-        f"SELECT whole.total, page.* FROM (SELECT {total} AS total) AS whole"  # noqa: S608 - values stand apart
+        f"SELECT whole.total, page.* FROM (SELECT least({total}, {most}) AS total) AS whole"  # noqa: S608 - values stand apart
         f" LEFT JOIN (SELECT * FROM ({parts}) AS parts {order}) AS page ON true"
         " ORDER BY page.updated_at DESC, page.id DESC"
     )

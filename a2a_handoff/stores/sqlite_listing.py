@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from a2a_handoff import ports
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import HandoffPage, HandoffQuery
 from a2a_handoff.stores.codec import decode_handoff
@@ -81,12 +82,13 @@ def page_statement(query: HandoffQuery) -> str:
 
 
 def total_statement(query: HandoffQuery) -> str:
-    """One row: how many there are, whatever the cursor."""
+    """One row: how many there are, up to ``TOTAL_MAX``, whatever the cursor."""
     counts = [
-        f"(SELECT count(*) FROM handoffs INDEXED BY {search.index} WHERE {search.where})"  # noqa: S608 - every part is a constant of this module
+        f"(SELECT count(*) FROM (SELECT 1 FROM handoffs INDEXED BY {search.index}"  # noqa: S608 - every part is a constant of this module
+        f" WHERE {search.where} LIMIT :total_max))"
         for search in searches(query)
     ]
-    return f"SELECT {' + '.join(counts)}"
+    return f"SELECT min({' + '.join(counts)}, :total_max)"
 
 
 def values(query: HandoffQuery) -> dict[str, object]:
@@ -104,6 +106,7 @@ def values(query: HandoffQuery) -> dict[str, object]:
         "updated_before": updated_before,
         "id_before": id_before,
         "rows": query.limit + 1,
+        "total_max": ports.TOTAL_MAX,
     }
     return named | {state.value: state.value for state in query.states}
 

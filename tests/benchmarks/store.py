@@ -41,25 +41,26 @@ CALLERS = (1, 16, 256)
 
 def lives(count: int) -> list[tuple[Commit, Commit]]:
     """The two commits of each of ``count`` handoffs, made before the clock runs."""
-    made: list[tuple[Commit, Commit]] = []
-    for number in range(count):
-        # As with UUIDv7, ids grow with time and end at random.
-        handoff_id = f"{time.time_ns():016x}-{number:08d}-{uuid.uuid4().hex[:10]}"
-        create = first_write(
-            handoff_id,
-            offered_event(),
-            message=MESSAGE,
-            actions=(
-                Schedule(kind=WorkKind.DEADLINE, due_at=NOW + 3600),
-                Schedule(kind=WorkKind.DELIVER, due_at=NOW, attempt=1),
-            ),
-        )
-        key = RequestKey(
-            tenant="default", sender="sender", key=handoff_id, digest="0" * 64, handoff_id=handoff_id
-        )
-        end = next_write(create.handoff, acknowledged_event(), completed_event(RESULT), actions=(Drop(),))
-        made.append((commit_of(create, request_key=key), commit_of(end)))
-    return made
+    # As with UUIDv7, ids grow with time and end at random.
+    return [life(f"{time.time_ns():016x}-{number:08d}-{uuid.uuid4().hex[:10]}") for number in range(count)]
+
+
+def life(handoff_id: str) -> tuple[Commit, Commit]:
+    """The two commits of a handoff that is taken, done and over."""
+    create = first_write(
+        handoff_id,
+        offered_event(),
+        message=MESSAGE,
+        actions=(
+            Schedule(kind=WorkKind.DEADLINE, due_at=NOW + 3600),
+            Schedule(kind=WorkKind.DELIVER, due_at=NOW, attempt=1),
+        ),
+    )
+    key = RequestKey(
+        tenant="default", sender="sender", key=handoff_id, digest="0" * 64, handoff_id=handoff_id
+    )
+    end = next_write(create.handoff, acknowledged_event(), completed_event(RESULT), actions=(Drop(),))
+    return commit_of(create, request_key=key), commit_of(end)
 
 
 def plain(path: Path, work: list[tuple[Commit, Commit]]) -> float:

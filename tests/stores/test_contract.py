@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from a2a_handoff import ports
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.context import Mode
@@ -1147,6 +1148,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "get_mark": lambda store: store.get_mark("spans"),
     "set_mark": lambda store: store.set_mark("spans", 1),
     "secret": lambda store: store.secret("callbacks"),
+    "prune": lambda store: store.prune(before=NOW, limit=1),
 }
 
 
@@ -1178,3 +1180,21 @@ def test_closing_twice_does_no_harm(disk: Disk) -> None:
         await store.close()
 
     asyncio.run(main())
+
+
+def test_a_total_is_exact_up_to_its_limit_and_never_more(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "TOTAL_MAX", 3)
+
+    async def body(store: Store) -> None:
+        for number in range(5):
+            await store.commit(commit_of(first_write(f"h-{number}", sender="me" if number < 2 else "you")))
+            page = await store.list_handoffs(HandoffQuery(tenant="default", limit=1))
+            assert (len(page.handoffs), page.total) == (1, min(number + 1, 3))
+        for query, total in (
+            (HandoffQuery(tenant="default", limit=9, sender="me"), 2),
+            (HandoffQuery(tenant="default", limit=9, sender="you"), 3),
+            (HandoffQuery(tenant="default", limit=9, agent="me"), 2),
+        ):
+            assert (await store.list_handoffs(query)).total == total
+
+    disk.run(body)

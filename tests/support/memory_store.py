@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from a2a_handoff import ports
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.events import Drop, Schedule, State, WorkKind
 from a2a_handoff.core.handoff import Handoff
@@ -311,7 +312,7 @@ class MemoryStore:
         return HandoffPage(
             handoffs=tuple(page),
             next=(page[-1].updated_at, page[-1].id) if more else None,
-            total=len(found),
+            total=min(len(found), ports.TOTAL_MAX),
         )
 
     async def list_open(self, state: State) -> list[Handoff]:

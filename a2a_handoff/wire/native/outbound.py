@@ -252,7 +252,7 @@ class HandoffPage(Outbound):
 
     handoffs: list[HandoffOut]
     next_cursor: str | None = None
-    total: int
+    total: int = Field(description="How many match, whatever the cursor; exact up to 10,000, never more.")
 
 
 class WebhookOut(Outbound):

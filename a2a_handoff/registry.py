@@ -212,6 +212,8 @@ class Registry:
         ``unavailable``.
         """
         principal.require(Scope.WORK)
+        if principal.authenticated and not said.agent_id and not principal.unrestricted:
+            said = replace(said, agent_id=principal.name)
         tenant = principal.tenant
         found_at, etag = said.card_url, ""
         fetched = bool(said.card_url and not said.card)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -165,8 +166,7 @@ def test_metrics_may_be_left_open(tmp_path: Any) -> None:
     ],
     ids=["rest", "rest older", "jsonrpc", "http+json", "first generation"],
 )  # fmt: skip
-def test_nobody_sends_in_the_name_of_another(closed: Broker, send: Any) -> None:
-    """c069."""
+def test_c069_nobody_sends_in_the_name_of_another(closed: Broker, send: Any) -> None:
     answer = send(closed, bearer("editor"))
     assert answer.status_code == 403, answer.text
     assert "source_agent" in answer.text
@@ -181,8 +181,7 @@ def test_what_an_agent_sends_is_its_own_without_a_word(closed: Broker) -> None:
     assert read["source_agent"] == "editor"
 
 
-def test_nobody_acts_as_another(closed: Broker) -> None:
-    """c069: neither on its work nor on its registration."""
+def test_c068_c069_nobody_acts_as_another(closed: Broker) -> None:
     http = closed.http
     assert (
         http.post("/api/agents", json={"agent_id": "painter"}, headers=bearer("painter")).status_code == 201
@@ -267,3 +266,38 @@ def test_the_tenant_of_the_extended_card_can_be_said_again(closed: Broker) -> No
     params = send_params() | {"tenant": "acme"}
     answer = closed.http.post("/", **_rpc("SendMessage", params), headers=headers | _V1).json()
     assert "result" in answer, answer
+
+
+def test_a_registration_without_an_id_is_that_of_the_token(closed: Broker) -> None:
+    made = closed.http.post("/api/agents", json={"platform": "cursor"}, headers=bearer("carver"))
+    assert (made.status_code, made.json()["agent_id"]) == (201, "carver")
+
+
+def test_c066_what_was_made_without_a_name_is_not_open_to_all(tmp_path: Path) -> None:
+    with broker(tmp_path) as b:
+        nameless = b.send(wait=False, context={"source_agent": "", "target_agent": "editor"})["id"]
+        named = b.http.post("/api/handoffs", json=_HANDOFF | {"source_agent": "shop"}).json()["handoff_id"]
+    with broker(tmp_path, auth_secret=SECRET) as b:
+        seen = {
+            (name, tenant): [
+                b.http.get(
+                    f"/api/handoffs/{each}", headers=bearer(name, tenant=tenant, scope=scope)
+                ).status_code
+                for each in (nameless, named)
+            ]
+            for name, tenant, scope in (
+                ("shop", "default", None),
+                ("spy", "default", None),
+                ("shop", "other", "handoff:admin"),
+                ("boss", "default", "handoff:admin"),
+            )
+        }
+        assert seen == {
+            ("shop", "default"): [404, 200],
+            ("spy", "default"): [404, 404],
+            ("shop", "other"): [404, 404],
+            ("boss", "default"): [200, 200],
+        }
+        for tenant in (None, "", " ", "a/b"):
+            headers = bearer("boss", tenant=tenant, scope="handoff:admin")
+            assert b.http.get("/api/handoffs", headers=headers).status_code == 401

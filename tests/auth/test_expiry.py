@@ -34,7 +34,7 @@ def _offer(b: Broker, target: str) -> str:
     return b.http.post("/api/handoffs", json=body, headers=bearer("shop")).json()["handoff_id"]
 
 
-def test_a_long_poll_is_answered_with_401(b: Broker) -> None:
+def test_c094_a_long_poll_is_answered_with_401(b: Broker) -> None:
     answer = b.http.get(
         "/api/handoffs/watch?agent=editor&timeout=20", headers=bearer("editor", lasts_s=_SHORT)
     )
@@ -78,7 +78,7 @@ def _socket(b: Broker, headers: dict[str, str] | None = None, **more: Any) -> An
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer nonsense"}])
-def test_a_socket_without_a_good_token_is_never_open(b: Broker, headers: dict[str, str]) -> None:
+def test_c094_a_socket_without_a_good_token_is_never_open(b: Broker, headers: dict[str, str]) -> None:
     with pytest.raises(InvalidStatus) as caught:
         _socket(b, headers)
     assert caught.value.response.status_code == 401
@@ -104,7 +104,7 @@ def test_a_socket_says_hello_as_its_own_agent_only(b: Broker) -> None:
         assert answer["problem"]["code"] in ("agent_not_found", "forbidden")
 
 
-def test_an_expired_socket_closes_and_what_it_was_offered_stays(b: Broker) -> None:
+def test_c094_an_expired_socket_closes_and_what_it_was_offered_stays(b: Broker) -> None:
     with _socket(b, bearer("editor", lasts_s=_SHORT)) as connection:
         socket = Socket(connection)
         socket.hello("editor")
@@ -119,7 +119,7 @@ def test_an_expired_socket_closes_and_what_it_was_offered_stays(b: Broker) -> No
         socket.do("decline", handoff_id=made, reason="enough")
 
 
-def test_a_new_token_keeps_a_socket_open_and_one_of_another_does_not(b: Broker) -> None:
+def test_c094_a_new_token_keeps_a_socket_open_and_one_of_another_does_not(b: Broker) -> None:
     with _socket(b, bearer("painter", lasts_s=_SHORT)) as connection:
         socket = Socket(connection)
         socket.hello("painter")

@@ -181,8 +181,7 @@ def _is_refused(answer: Any) -> bool:
 
 @pytest.mark.parametrize("who", ["another tenant", "a bystander"])
 @pytest.mark.parametrize("operation", ON_A_TASK)
-def test_a_strangers_task_is_like_one_that_never_was(house: House, operation: str, who: str) -> None:
-    """c065."""
+def test_c065_a_strangers_task_is_like_one_that_never_was(house: House, operation: str, who: str) -> None:
     tenant, scope = ("other", "handoff:admin") if who == "another tenant" else ("acme", None)
     headers = bearer("spy", tenant=tenant, scope=scope)
     ask = ON_A_TASK[operation]
@@ -204,8 +203,7 @@ def test_a_strangers_task_is_like_one_that_never_was(house: House, operation: st
     ],
 )
 @pytest.mark.parametrize("who", ["another tenant", "a bystander"])
-def test_a_task_id_that_a_client_made_is_its_own(house: House, operation: str, who: str) -> None:
-    """c044."""
+def test_c044_a_task_id_that_a_client_made_is_its_own(house: House, operation: str, who: str) -> None:
     headers = bearer("spy", tenant="other" if who == "another tenant" else "acme", scope="handoff:send")
     answer = ON_A_TASK[operation](house.b, house.legacy, headers)
     assert _is_refused(answer), answer
@@ -317,8 +315,7 @@ def test_a_cursor_of_another_tenant_leads_to_nothing(house: House) -> None:
     assert (again["broadcasts"], again["resync"]) == ([], True)
 
 
-def test_the_same_keys_and_ids_in_two_tenants_are_two_things(house: House) -> None:
-    """c023 and c044: idempotency keys, message ids, task ids of clients, and agent ids."""
+def test_c023_the_same_keys_and_ids_in_two_tenants_are_two_things(house: House) -> None:
     key, body = {"Idempotency-Key": "same"}, {"task": "x", "target_agent": "maker"}
     made = [
         house.b.http.post("/api/handoffs", json=body, headers=bearer("twin", tenant=tenant) | key)

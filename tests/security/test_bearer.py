@@ -119,8 +119,7 @@ def test_a_token_with_wrong_claims_is_refused_and_never_a_fault_of_ours(
     assert (refusal.code, why in refusal.message) == (Code.UNAUTHENTICATED, True), refusal.message
 
 
-def test_nobody_is_anonymous_by_a_token() -> None:
-    """c066: what was made while nobody had to say its name is not open to a token of that name."""
+def test_c066_nobody_is_anonymous_by_a_token() -> None:
     for name in ("anonymous", "Anonymous", " "):
         assert _refusal(_bearing(name)).code is Code.UNAUTHENTICATED
 
@@ -135,8 +134,7 @@ def test_nobody_is_anonymous_by_a_token() -> None:
         ({"lasts_s": -120}, False),
     ],
 )
-def test_clocks_may_differ_by_the_leeway_and_no_more(claims: dict[str, float], good: bool) -> None:
-    """c067."""
+def test_c067_clocks_may_differ_by_the_leeway_and_no_more(claims: dict[str, float], good: bool) -> None:
     shifted: dict[str, Any] = {
         name: time.time() + value if name != "lasts_s" else value for name, value in claims.items()
     }

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.callbacks.conftest import begun, idle, served
-from tests.support.running import Broker, send_params
+from tests.support.bearers import SECRET, bearer
+from tests.support.calling import calling_agent
+from tests.support.running import Broker, broker, free_port, send_params
 from tests.support.wire import eventually
 
 _GENERATIONS = ["1.0", "0.3", "0.1"]
@@ -205,6 +207,22 @@ def test_a_wrong_token_and_an_unknown_attempt_look_the_same(tmp_path: Path) -> N
         assert all(body == bodies[0] for body in bodies)
         assert b.handoff(task_id)["state"] == "acknowledged"
         assert agent.of("get") == []
+
+
+def test_the_token_alone_lets_an_agent_in_where_everybody_is_asked_who_it_is(tmp_path: Path) -> None:
+    port = free_port()
+    known: dict[str, Any] = {"public_url": f"http://127.0.0.1:{port}", "auth_secret": SECRET}
+    with calling_agent() as agent, broker(tmp_path, port=port, **known) as b:
+        card = {"agent_id": "caller", "card": agent.card}
+        assert b.http.post("/api/agents", json=card, headers=bearer("caller")).is_success
+        sent = send_params("work", wait=False, context={"target_agent": "caller", "source_agent": "shop"})
+        task_id = b.rpc("SendMessage", sent, **bearer("shop"))["result"]["task"]["id"]
+        b.until(task_id, "acknowledged")
+        agent.stand("COMPLETED", "done")
+        wrong = {"Authorization": bearer("caller")["Authorization"]}
+        assert b.http.post(agent.config["url"], json=agent.notice(), headers=wrong).status_code == 404
+        assert agent.call(bearer=True).status_code == 204
+        b.until(task_id, "completed")
 
 
 def test_a_body_that_is_too_large_or_no_json_is_refused(tmp_path: Path) -> None:

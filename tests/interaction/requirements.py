@@ -250,6 +250,11 @@ REQUIREMENTS = (
         behaviour="A cancel goes to the agent that has the task now.",
     ),
     Requirement(
+        id="cancel.delegated",
+        source="docs/reference/extension.md section 6",
+        behaviour="A cancel of a task reaches its agent, and the agents that it gave parts of it to.",
+    ),
+    Requirement(
         id="cancel.ended",
         source="A2A 1.0 section 3.1.5",
         behaviour="A task that has ended, in whatever way, cannot be canceled.",

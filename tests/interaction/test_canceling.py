@@ -14,7 +14,7 @@ from tests.interaction.seen import Refused, Seen, Surface
 from tests.interaction.staff import Staff, Street
 from tests.interaction.surfaces import surfaces
 from tests.interaction.wires import FACE
-from tests.support.agents import Agent, Answer, Call, asks, card, completes, hands_on, rejects
+from tests.support.agents import Agent, Answer, Call, card, completes, hands_on, rejects
 from tests.support.puppet import Puppet
 from tests.support.running import Broker, broker
 
@@ -84,12 +84,13 @@ def test_a_target_that_does_not_answer_a_cancel_is_not_waited_for_for_ever(
     assert surface.broker.handoff(task.handoff_id)["detail"] == "cancel_unconfirmed"
 
 
+@pytest.mark.parametrize("state", ["INPUT_REQUIRED", "AUTH_REQUIRED"])
 @proves("cancel.asked")
-def test_a_task_that_waits_for_the_caller_can_be_canceled(surface: Surface, staff: Staff) -> None:
+def test_a_task_that_waits_for_the_caller_can_be_canceled(surface: Surface, staff: Staff, state: str) -> None:
     async def script(agent: Agent, call: Call) -> Answer:
         if call.method == "CancelTask":
             return agent.task("CANCELED", task_id=call.params["id"])
-        return await asks(agent, call)
+        return {"task": agent.task(state, "Which one?")}
 
     asker, agent = staff.hire(script, "asker")
     task = surface.send(to=(asker,))
@@ -138,6 +139,24 @@ def test_a_cancel_goes_to_the_agent_that_has_the_task_now(surface: Surface, staf
     )
     assert [h["state"] for h in chain.json()["handoffs"]] == ["canceled", "canceled"]
     assert gone.of("CancelTask") == []
+
+
+@proves("cancel.delegated")
+def test_a_cancel_reaches_those_who_do_a_part_of_the_task(surface: Surface, staff: Staff) -> None:
+    b = surface.broker
+    boss, agent = staff.puppet("boss")
+    helper, helping = staff.puppet("helper")
+    task = holding(surface, agent, boss)
+    context = {"source_agent": boss, "target_agent": helper, "parent_handoff_id": task.handoff_id}
+    part = b.send("a part", wait=False, context=context)
+    helping.next().answer({"task": helping.task("WORKING")})
+    b.until(part["id"], "acknowledged")
+    with canceling(surface, task) as canceled:
+        for one in (agent, helping):
+            turn = one.next("CancelTask")
+            turn.answer(one.task("CANCELED", task_id=turn.call.params["id"]))
+    assert canceled.result().state == "canceled"
+    assert b.until(part["id"], "canceled")["state"] == "canceled"
 
 
 async def fails(agent: Agent, call: Call) -> Answer:

@@ -13,6 +13,7 @@ from tests.interaction.seen import Surface
 from tests.interaction.staff import Staff
 from tests.interaction.test_streams import assembled
 from tests.support.agents import Agent, Answer, Call, Script, hands_on, said
+from tests.support.running import Broker
 
 #: An artifact is told again, or later than the next one: the texts in their order are not what they make.
 _AGAIN = {
@@ -225,3 +226,76 @@ def test_questions_of_the_last_of_three_agents_reach_the_caller_and_the_answers_
     done = surface.reply(task, "enough")
     assert (done.state, done.said) == ("completed", "thanks for enough")
     assert [call.message.get("taskId", "") for call in leaf.of("SendMessage")] == ["", "r-1", "r-1"]
+
+
+_PARTS: list[dict[str, Any]] = [
+    {"text": "text"},
+    {"raw": "AAEC", "filename": "a.bin", "mediaType": "application/octet-stream"},
+    {"url": "https://files.example/b.pdf", "filename": "b.pdf", "mediaType": "application/pdf"},
+    {"data": {"n": 9007199254740993}},
+]
+_PARTS_0_3: list[dict[str, Any]] = [
+    {"kind": "text", "text": "text"},
+    {
+        "kind": "file",
+        "file": {"bytes": "AAEC", "name": "a.bin", "mimeType": "application/octet-stream"},
+    },
+    {
+        "kind": "file",
+        "file": {"uri": "https://files.example/b.pdf", "name": "b.pdf", "mimeType": "application/pdf"},
+    },
+    {"kind": "data", "data": {"n": 9007199254740993}},
+]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_parts_of_every_kind_come_through_whole_and_in_chunks(
+    house: Broker, staff: Staff, streaming: bool
+) -> None:
+    async def script(agent: Agent, call: Call) -> Answer:
+        whole = {"artifactId": "a", "parts": _PARTS}
+        if not streaming:
+            return {"task": agent.task("COMPLETED", artifacts=[whole])}
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            task = agent.task("WORKING")
+            for number, part in enumerate(_PARTS):
+                event = agent.artifact(task, "a", "", append=number > 0, last=number == len(_PARTS) - 1)
+                event["artifactUpdate"]["artifact"]["parts"] = [part]
+                yield event
+            yield agent.status(task, "COMPLETED")
+
+        return events()
+
+    worker, _ = staff.hire(script, "maker", streaming=streaming)
+    context = {"target_agent": worker}
+    task = house.send("make", context=context)
+    assert task["artifacts"][0]["parts"] == _PARTS
+    old = house.rpc("tasks/get", {"id": task["id"]}, version="0.3")["result"]
+    assert old["artifacts"][0]["parts"] == _PARTS_0_3
+    if streaming:
+        told = [event["result"] for event in house.events("make", context=context)]
+        chunks = [one["artifactUpdate"]["artifact"]["parts"] for one in told if "artifactUpdate" in one]
+        assert chunks == [[part] for part in _PARTS]
+
+
+def test_a_large_artifact_comes_through_in_chunks_and_is_kept_whole(house: Broker, staff: Staff) -> None:
+    words = [f"{number:04d}" * 16_384 for number in range(48)]
+
+    async def script(agent: Agent, call: Call) -> Answer:
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            task = agent.task("WORKING")
+            for number, word in enumerate(words):
+                yield agent.artifact(task, "a", word, append=number > 0, last=number == len(words) - 1)
+            yield agent.status(task, "COMPLETED")
+
+        return events()
+
+    worker, _ = staff.hire(script, "maker", streaming=True)
+    told = [event["result"] for event in house.events("make", context={"target_agent": worker})]
+    chunks = [one["artifactUpdate"] for one in told if "artifactUpdate" in one]
+    assert [chunk["artifact"]["parts"][0]["text"] for chunk in chunks] == words
+    assert [chunk["lastChunk"] for chunk in chunks] == [False] * (len(words) - 1) + [True]
+    task_id = told[0]["task"]["id"]
+    (artifact,) = house.rpc("GetTask", {"id": task_id})["result"]["artifacts"]
+    assert [part["text"] for part in artifact["parts"]] == words

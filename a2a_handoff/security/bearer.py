@@ -18,7 +18,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Final, cast
 
 import msgspec
@@ -81,32 +80,30 @@ class TokenGate:
         self._secret = OctKey.import_key(secret) if secret else None
         self._keys = keys
         self._now = now
-        self._known: OrderedDict[bytes, tuple[Principal, int]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Principal, int]] = OrderedDict()
 
     async def admit(self, authorization: str) -> Principal:
         """Who bears a token. Raises ``HandoffError``: ``unauthenticated``, ``unavailable``."""
+        edition = 0
+        if self._keys is not None:
+            self._keys.stay_fresh()
+            edition = self._keys.edition
+        known = self._known.get(authorization)
+        if known is not None and known[1] == edition:
+            if known[0].expires_at > self._now():
+                self._known.move_to_end(authorization)
+                return known[0]
+            del self._known[authorization]
+            raise expired()
         if not authorization:
             raise HandoffError(Code.UNAUTHENTICATED)
         bearer = _BEARER.fullmatch(authorization)
         if bearer is None:
             raise refused("Authorization must be: Bearer TOKEN.")
-        token = bearer[1]
-        name = blake2b(token.encode(), digest_size=32).digest()
-        edition = 0
-        if self._keys is not None:
-            self._keys.stay_fresh()
-            edition = self._keys.edition
-        known = self._known.get(name)
-        if known is not None and known[1] == edition:
-            if known[0].expires_at > self._now():
-                self._known.move_to_end(name)
-                return known[0]
-            del self._known[name]
-            raise expired()
-        principal = self._principal(await self._claims(token))
+        principal = self._principal(await self._claims(bearer[1]))
         edition = 0 if self._keys is None else self._keys.edition
-        self._known[name] = (principal, edition)
-        self._known.move_to_end(name)
+        self._known[authorization] = (principal, edition)
+        self._known.move_to_end(authorization)
         if len(self._known) > _KNOWN_MAX:
             self._known.popitem(last=False)
         return principal

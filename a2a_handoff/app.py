@@ -34,8 +34,9 @@ from a2a_handoff.security.principals import OpenGate, within
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
+from a2a_handoff.spanmark import SpanMark
 from a2a_handoff.stores import hints_of, open_store
-from a2a_handoff.telemetry import SPANS_MARK, NatsReading, QueueReading, Telemetry, relate
+from a2a_handoff.telemetry import NatsReading, QueueReading, Telemetry, relate
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import (
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from a2a_handoff.transports.grpc import GrpcSurface
 
 _LOG = logging.getLogger("a2a_handoff")
-_MARK_EVERY_S = 5.0
 _QUEUE_EVERY_S = 2.0
 #: Seconds that a probe waits for the store.
 _STORE_ANSWERS_S = 2.0
@@ -134,6 +134,14 @@ class Application:
             ),
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
+        self._mark = SpanMark(
+            store=service.store,
+            journal=service.journal,
+            telemetry=self.telemetry,
+            notifier=service.notifier,
+        )
+        if service.replicas is not None:
+            service.replicas.on_departed = self._mark.inherit
         operations = Operations(
             self.broker, keepalive_s=settings.keepalive, extended_card=self._extended_card
         )
@@ -189,10 +197,10 @@ class Application:
             if others is not None:
                 others.start()
         await asyncio.to_thread(self._counter.load)
-        await self._replay_spans()
+        await self._mark.begin()
         self.service.start()
         self._chores = [
-            chores.begin(self._move_mark, "span-mark"),
+            chores.begin(self._mark.keep, "span-mark"),
             chores.begin(self._measure_queue, "queue"),
         ]
         if self._grpc is not None:
@@ -237,8 +245,7 @@ class Application:
             if others is not None:
                 await others.close()
         await asyncio.to_thread(self.telemetry.shutdown, self.settings.grace / 4)
-        with contextlib.suppress(StoreUnavailable):
-            await self._set_mark()
+        await self._mark.end()
         await self.store.close()
 
     # --- telemetry -------------------------------------------------------------------------------
@@ -263,40 +270,6 @@ class Application:
                         for state in _OPEN_STATES
                     )
                 await never.wait(timeout_s=_QUEUE_EVERY_S)
-
-    async def _replay_spans(self) -> None:
-        """Export what a predecessor committed and may not have exported."""
-        if self.telemetry.exported_position is None:
-            return
-        mark = await self.store.get_mark(SPANS_MARK)
-        if mark is None:
-            # The first start that exports: what was committed before was never meant to leave.
-            await self.store.set_mark(SPANS_MARK, await self.store.log_end())
-            return
-        touched: dict[str, None] = {}
-        after = mark
-        while page := await self.store.read_log(after=after, limit=500):
-            touched.update(dict.fromkeys(item.handoff_id for item in page))
-            after = page[-1].position
-        for handoff_id in touched:
-            history = await self.service.journal.log(handoff_id)
-            handoff = await self.service.journal.load(handoff_id)
-            chain = await self.store.find_chain(handoff.tenant, handoff.correlation_id)
-            new_chain = chain is not None and chain.first_handoff_id == handoff_id
-            self.telemetry.replay(history, after=mark, new_chain=new_chain)
-        self.telemetry.replayed(after)
-
-    async def _set_mark(self) -> None:
-        position = self.telemetry.exported_position
-        if position is not None and position > 0:
-            await self.store.set_mark(SPANS_MARK, position)
-
-    async def _move_mark(self) -> None:
-        with self.service.notifier.listen("span-mark") as never:
-            while True:
-                await never.wait(timeout_s=_MARK_EVERY_S)
-                with contextlib.suppress(StoreUnavailable):
-                    await self._set_mark()
 
     async def _trusts(self, scope: Scope) -> bool:
         """Whether a caller of a cold route may have its trace continued."""

@@ -24,7 +24,7 @@ from a2a_handoff.courier import Courier
 from a2a_handoff.errands import Claims, Errands, grown
 from a2a_handoff.exchange import Exchange
 from a2a_handoff.hearing import Hearing
-from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger
+from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger, WorkLost
 from a2a_handoff.ports import (
     AgentClient,
     Clock,
@@ -201,7 +201,7 @@ class Dispatcher:
             handoff = await (journal.recall if known else journal.load)(key.handoff_id)
             try:
                 await self._errands.do(work, handoff)
-            except (HandoffError, StoreUnavailable):
+            except (HandoffError, StoreUnavailable, WorkLost):
                 raise
             except Exception:
                 if work.claims < _FAULTS_MAX or not await self._errands.give_up(work, handoff):
@@ -214,6 +214,8 @@ class Dispatcher:
             await self._void(key, error)
         except StoreUnavailable:
             await self._claims.put_back(key, 1.0)
+        except WorkLost:
+            _LOG.warning("%s is another broker's now", key.kind, extra={"handoff_id": key.handoff_id})
         except Exception:  # noqa: BLE001 - a fault of ours in one handoff must not stop the others
             _LOG.exception("work %s failed", key.kind, extra={"handoff_id": key.handoff_id})
             await self._claims.put_back(key, grown(_FAULT_AGAIN_S, work.claims, _FAULT_AGAIN_MAX_S))

@@ -21,7 +21,7 @@ from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.courier import Courier
 from a2a_handoff.exchange import Exchange
-from a2a_handoff.ledger import WORK_TOPIC, Ledger
+from a2a_handoff.ledger import WORK_TOPIC, Ledger, WorkLost
 from a2a_handoff.ports import (
     AgentClient,
     AgentError,
@@ -83,7 +83,8 @@ class Claims:
         if self._shared is None:
             return True
         now = self._clock.now()
-        if 0.0 <= now - self._since.get(key, 0.0) <= _SURE_S:
+        since = self._since.get(key, now)  # what was not claimed here is nobody else's either
+        if 0.0 <= now - since <= _SURE_S:
             return True
         kept = await self._shared.keep_work(key, now=now)
         if kept and key in self._since:
@@ -109,6 +110,8 @@ class Claims:
             await self._ledger.settle(key)
         except (StoreUnavailable, HandoffError):
             await self.put_back(key, _STORE_AGAIN_S)
+        except WorkLost:
+            pass  # who has it settles it
 
 
 class Errands:
@@ -133,6 +136,7 @@ class Errands:
         self._courier = courier
         self._clock = clock
         self._claims = claims
+        ledger.holds = claims.still_ours
         self._put_back = claims.put_back
         self._settle = claims.settle
         self._exchange = exchange
@@ -197,7 +201,7 @@ class Errands:
             return
         delivery = await self._exchange.prepare(h, attempt, agent)
         if not await self._claims.still_ours(work.key):
-            return
+            raise WorkLost
         self._begin(work)
         await self._exchange.deliver(work.key, h, attempt, agent, delivery, resent=resent)
         self._accounted(work)
@@ -316,7 +320,7 @@ class Errands:
             context_score=answer.context_score,
             synthetic_span=not answer.traced,
         )
-        after = await self._ledger.change(h.id, lambda _: (ack,))
+        after = await self._ledger.change(h.id, lambda _: (ack,), held=(work.key,))
         if after.cancel_requested:
             await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
             return None
@@ -374,7 +378,7 @@ class Errands:
             await self._reconcile(work, h)  # it may have it: what becomes of it?
             return
         if not await self._claims.still_ours(work.key):
-            return
+            raise WorkLost
         self._begin(work)
         try:
             await self._exchange.forward(work.key, h, attempt, agent)

@@ -12,7 +12,7 @@ Not here: what is decided (``core.machine``), which work is done (``dispatcher``
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from a2a_handoff.core import events as ev
@@ -61,6 +61,14 @@ Decide = Callable[[Handoff], Sequence[Command]]
 Steps = list[tuple[Event, Handoff]]
 
 
+class WorkLost(Exception):
+    """This broker stood still, and another one has taken over the work that a change follows from."""
+
+
+async def _always_ours(_key: WorkKey) -> bool:
+    return True
+
+
 class Ledger:
     """Writes handoffs to the store and tells the rest of the process."""
 
@@ -86,6 +94,8 @@ class Ledger:
         self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
         self.on_work: Callable[[Sequence[Work], float], None] = lambda _works, _at: None
         """Set by the dispatcher: takes the work that a commit claimed, at what time."""
+        self.holds: Callable[[WorkKey], Awaitable[bool]] = _always_ours
+        """Set by the dispatcher: whether no other broker has taken over work that was claimed here."""
         self.on_over: Callable[[str], None] = lambda _handoff_id: None
         """Set by the dispatcher: an attempt is over, whoever talks to its agent may stop."""
 
@@ -103,8 +113,9 @@ class Ledger:
         """Store a new handoff, and in the same commit that its parent has a child, and who is to be told.
 
         ``settled`` is work that this is the outcome of. Raises ``HandoffError`` if a guard refuses it,
-        ``DuplicateRequest`` and ``ChainTaken``; nothing is stored then.
+        ``DuplicateRequest``, ``ChainTaken`` and ``WorkLost``; nothing is stored then.
         """
+        await self._check(*settled)
         if request.parent is None or attach is None:
             return await self._create(request, key, (alias, alias_owner), None, settled, webhooks)
         async with self._lock(request.parent.handoff_id):
@@ -147,13 +158,22 @@ class Ledger:
                         self._feed.forget(write.handoff.id)
         raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
 
-    async def change(self, handoff_id: str, decide: Decide, *, settled: tuple[WorkKey, ...] = ()) -> Handoff:
+    async def change(
+        self,
+        handoff_id: str,
+        decide: Decide,
+        *,
+        settled: tuple[WorkKey, ...] = (),
+        held: tuple[WorkKey, ...] = (),
+    ) -> Handoff:
         """Decide on the newest state, and commit. ``settled`` work is done with the same commit.
 
-        ``decide`` may be called again if another replica was faster. Raises what the machine raises.
+        ``decide`` may be called again if another replica was faster. Raises what the machine raises, and
+        ``WorkLost`` if ``settled`` or ``held`` work, which this follows from, is another broker's by now.
         """
         async with self._lock(handoff_id):
             for _ in range(_CONFLICTS):
+                await self._check(*settled, *held)
                 now = self._clock.now()
                 before, steps = await self._decided(handoff_id, decide, now)
                 if not steps:
@@ -166,12 +186,21 @@ class Ledger:
                     self._feed.forget(handoff_id)
         raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
 
+    async def _check(self, *keys: WorkKey) -> None:
+        """Raises ``WorkLost`` if work is not this broker's any more."""
+        if self._shared:
+            for key in keys:
+                if not await self.holds(key):
+                    raise WorkLost
+
     async def settle(self, *keys: WorkKey) -> None:
-        """Work that is done and changed nothing."""
+        """Work that is done and changed nothing. Raises ``WorkLost`` as ``change``."""
+        await self._check(*keys)
         await self.store.commit(Commit(writes=(), now=self._clock.now(), settled=keys))
 
     async def swap(self, key: WorkKey, *works: ev.Schedule) -> None:
-        """Work in place of other work, in one commit. The handoff does not change."""
+        """Work in place of other work, in one commit. The handoff does not change. Raises ``WorkLost``."""
+        await self._check(key)
         await self._schedule(key.handoff_id, *works, settled=(key,))
 
     async def attach(self, webhook: Webhook, *, settled: tuple[WorkKey, ...] = ()) -> None:

@@ -488,7 +488,7 @@ class SharedStore(Store, Protocol):
         ...
 
     async def bury(self) -> list[Departed]:
-        """Free the work of brokers that are gone; those whose spans are left to this broker to send.
+        """Free the work of brokers that are gone. Those that are new, or whose spans this one is to send.
 
         To be called every few seconds: gone is who was not connected the last time either.
         """

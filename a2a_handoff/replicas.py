@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from a2a_handoff import chores
 from a2a_handoff.broadcasts import BROADCASTS_TOPIC
@@ -42,9 +42,10 @@ class Replicas:
         self._notifier = notifier
         self._known = Ends()
         self._signs_after = 0.0
+        self._gone: set[int] = set()
         self._chores: list[asyncio.Task[None]] = []
-        self.on_departed: Callable[[Departed], Awaitable[None]] | None = None
-        """Set by who exports spans: sends those that a broker that is gone has not sent."""
+        self.on_departed: Callable[[Departed], None] = lambda _departed: None
+        """Set by who sends spans: those that a broker that is gone has not sent are left to this one."""
 
     async def open(self) -> None:
         """Follow from now on. To be called before anything is read that others may change."""
@@ -132,10 +133,12 @@ class Replicas:
                 except StoreUnavailable:
                     continue
                 for one in departed:
-                    _LOG.warning("another broker is gone; what it had is taken over")
-                    self._notifier.wake(WORK_TOPIC)
-                    if self.on_departed is not None:
-                        await self.on_departed(one)
+                    if one.replica not in self._gone:
+                        self._gone.add(one.replica)
+                        _LOG.warning("another broker is gone; what it had is taken over")
+                        self._notifier.wake(WORK_TOPIC)
+                    if one.spans is not None:
+                        self.on_departed(one)
 
     async def _recount(self) -> None:
         with self._notifier.listen("replicas-count") as never:

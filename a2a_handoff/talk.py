@@ -407,7 +407,9 @@ class Talk:
     async def _change(self, *commands: Command, settle: bool = False) -> Handoff:
         settled = (self.key,) if settle else ()
         return await _patiently(
-            lambda: self.talks.ledger.change(self.handoff.id, lambda _: commands, settled=settled)
+            lambda: self.talks.ledger.change(
+                self.handoff.id, lambda _: commands, settled=settled, held=(self.key,)
+            )
         )
 
     def _moved(self, after: Handoff) -> None:

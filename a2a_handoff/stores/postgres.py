@@ -254,7 +254,7 @@ class PostgresStore:
         await self._at_once(lambda session: postgres_work.free(session, [self._boot_id]))
 
     async def bury(self) -> list[Departed]:
-        """Free the work of brokers that are gone; those whose spans are left to this one to send."""
+        """Free the work of brokers that are gone. Those that are new, or whose spans this one is to send."""
         async with self._server.reading() as session:
             absent = await postgres_replicas.absent(session)
         # One that lost its connection a moment ago is about to come back.

@@ -24,6 +24,9 @@ WITH turn AS (UPDATE positions SET replicas = replicas + 1 RETURNING replicas)
 INSERT INTO replicas (id, owner) SELECT replicas, $1 FROM turn
 ON CONFLICT (owner) DO UPDATE SET heir = 0 RETURNING id
 """
+_REJOIN = """
+INSERT INTO replicas (id, owner) VALUES ($2, $1) ON CONFLICT (owner) DO UPDATE SET heir = 0
+"""
 _LEAVE = "DELETE FROM replicas WHERE id = $1 AND spans IS NULL"
 _ENDS = "SELECT events, broadcasts, agents FROM positions"
 _CHANGED = "SELECT body, revision FROM agents WHERE revision > $1 ORDER BY revision"
@@ -59,7 +62,7 @@ _OLD_SIGNS = "DELETE FROM presence WHERE noted_at < extract(epoch FROM now()) - 
 _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 _ABSENT = f"SELECT owner FROM replicas WHERE NOT {postgres_work.connected('owner')}"  # noqa: S608 - a constant
-_NOBODY = "DELETE FROM replicas WHERE owner = ANY ($1::text[]) AND spans IS NULL"
+_NOBODY = "DELETE FROM replicas WHERE owner = ANY ($1::text[]) AND spans IS NULL RETURNING id, spans"
 # Whose heir has died too is left to somebody else.
 _INHERIT = f"""
 WITH left_behind AS (
@@ -92,6 +95,11 @@ async def join(session: Session, owner: str) -> int:
     """The number of a broker."""
     ((number,),) = await session.rows(_JOIN, owner)
     return number
+
+
+async def rejoin(session: Session, owner: str, replica: int) -> None:
+    """A broker is back, which the others may have held for gone meanwhile."""
+    await session.count(_REJOIN, owner, replica)
 
 
 async def leave(session: Session, replica: int) -> None:
@@ -198,12 +206,12 @@ async def absent(session: Session) -> frozenset[str]:
 
 
 async def bury(session: Session, owners: Collection[str], replica: int) -> list[Departed]:
-    """Free what dead brokers hold; those whose spans ``replica`` is to send."""
+    """Free what dead brokers hold. Those that had no spans, or whose spans ``replica`` is to send."""
     dead = list(owners)
     await postgres_work.free(session, dead)
-    await session.count(_NOBODY, dead)
+    rows = await session.rows(_NOBODY, dead)
+    rows += await session.rows(_INHERIT, dead, replica)
     await session.count(_OLD_SIGNS)
-    rows = await session.rows(_INHERIT, dead, replica)
     return [Departed(replica=number, spans=spans) for number, spans in rows]
 
 

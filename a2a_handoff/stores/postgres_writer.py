@@ -24,7 +24,7 @@ from typing import Any, cast
 import msgspec
 
 from a2a_handoff.ports import StoreUnavailable
-from a2a_handoff.stores import postgres_batch, postgres_work
+from a2a_handoff.stores import postgres_batch, postgres_replicas, postgres_work
 from a2a_handoff.stores.batch import Batch, Prepared, touched
 from a2a_handoff.stores.jobs import Job, answer
 from a2a_handoff.stores.postgres_server import Server, Session
@@ -209,6 +209,7 @@ class Writer:
         while self._session.closed:
             try:
                 self._session = await begin(self._server, self._owner)
+                await self._come_back(self._session)
             except StoreUnavailable as error:
                 if self._down is None:
                     _log.warning("%s", error)
@@ -222,6 +223,13 @@ class Writer:
             _log.info("The store %s is there again.", self._server.name)
             self._down = None
         return True
+
+    async def _come_back(self, session: Session) -> None:
+        try:
+            await postgres_replicas.rejoin(session, self._owner, self._replica)
+        except Exception as error:
+            session.drop()
+            raise self._server.fault(error) from error
 
     def _refuse_all(self, error: StoreUnavailable) -> None:
         """Whoever waits waits in vain. Only the store's end is not told to those who come later."""

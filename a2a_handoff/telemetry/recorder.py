@@ -214,12 +214,20 @@ class Telemetry:
 
     # --- after a crash ---------------------------------------------------------------------------
 
-    def replay(self, history: Iterable[Recorded], *, after: int, new_chain: bool) -> int:
+    def replay(
+        self,
+        history: Iterable[Recorded],
+        *,
+        after: int,
+        new_chain: bool,
+        only: frozenset[int] | None = None,
+    ) -> int:
         """Export again the spans of one handoff that a dead replica may not have sent.
 
         ``history`` is the handoff's log from its first event; spans of events up to the position
-        ``after`` are left out. ``new_chain``: it is the first handoff of its chain. Gives the number of
-        spans queued. When every handoff was replayed, ``replayed`` says up to where.
+        ``after`` are left out, and all but those of ``only``, if given. ``new_chain``: it is the first
+        handoff of its chain. Gives the number of spans queued. When every handoff was replayed,
+        ``replayed`` says up to where.
 
         The mark ``SPANS_MARK`` in the store (one for each replica) is set to ``exported_position`` from
         time to time, and at the end. It trails: spans leave after the commit, and the mark moves after
@@ -233,7 +241,7 @@ class Telemetry:
         before: Handoff | None = None
         for recorded in history:
             state = evolve(before, recorded.event)
-            if recorded.position > after:
+            if recorded.position > after and (only is None or recorded.position in only):
                 spans = spans_of(before, recorded.event, state, new_chain=new_chain)
                 self._spans.put(spans)
                 sent += len(spans)

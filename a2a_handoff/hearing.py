@@ -59,7 +59,7 @@ class Hearing:
         """
         h = await self._journal.load(handoff_id)
         attempt = next((one for one in h.attempts if one.number == number), None)
-        agent = None if attempt is None else self._registry.get(h.tenant, attempt.agent_id)
+        agent = None if attempt is None else await self._registry.find(h.tenant, attempt.agent_id)
         if attempt is None or agent is None:
             raise HandoffError(Code.TASK_NOT_FOUND)
         self._registry.heard_from(h.tenant, agent.agent_id)

@@ -92,6 +92,7 @@ class Dispatcher:
             registry=registry,
             exchange=exchange,
             spawn=self._spawn,
+            alive=self._errands.answered,
             clock=clock,
         )
         self._tasks: dict[asyncio.Task[None], WorkKey] = {}

@@ -171,6 +171,10 @@ class Errands:
         self._begun.pop(handoff_id, None)
         self._misses.pop(handoff_id, None)
 
+    def answered(self, handoff_id: str) -> None:
+        """The target said something of itself: that it did not answer before does not count any more."""
+        self._misses.pop(handoff_id, None)
+
     async def _change(self, work: Work, decide: Callable[[Handoff], Sequence[Command]]) -> Handoff:
         return await self._ledger.change(work.key.handoff_id, decide, settled=(work.key,))
 

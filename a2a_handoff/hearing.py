@@ -33,7 +33,11 @@ Spawn = Callable[[WorkKey, Coroutine[Any, Any, None]], None]
 
 
 class Hearing:
-    """Takes notifications. ``spawn`` runs what is left to do as a conversation of the dispatcher's."""
+    """Takes notifications.
+
+    ``spawn`` runs what is left to do as a conversation of the dispatcher's; ``alive`` is told of which
+    handoff a target spoke.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Hearing:
         registry: Registry,
         exchange: Exchange,
         spawn: Spawn,
+        alive: Callable[[str], None],
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -50,6 +55,7 @@ class Hearing:
         self._registry = registry
         self._exchange = exchange
         self._spawn = spawn
+        self._alive = alive
         self._clock = clock
 
     async def take(self, handoff_id: str, number: int, body: bytes) -> Handoff:
@@ -67,6 +73,7 @@ class Hearing:
         if attempt is not h.attempt or attempt.outcome is not None or not _held(h):
             await self._late(h, attempt, said)
             return h
+        self._alive(h.id)
         said = _about(attempt, said)
         key = WorkKey(handoff_id=h.id, kind=WorkKind.RECONCILE, attempt=number)
         if is_end(said):

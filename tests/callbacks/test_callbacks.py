@@ -356,6 +356,20 @@ def test_an_agent_that_goes_on_by_itself_is_looked_after_again(tmp_path: Path) -
         b.until(task_id, "completed")
 
 
+def test_an_agent_that_calls_is_there_though_it_answers_no_questions(tmp_path: Path) -> None:
+    with served(tmp_path, reconcile_every=0.2, lost_after=1) as (b, agent):
+        task_id = begun(b, agent)
+        agent.broken = True
+        for _ in range(4):
+            asked = len(agent.of("get"))
+            eventually(lambda before=asked: len(agent.of("get")) >= before + 3)
+            agent.call(agent.notice("status"))
+        assert "delivery_uncertain" not in b.log(task_id)
+        agent.stand("COMPLETED", "done")
+        agent.call()
+        b.until(task_id, "completed")
+
+
 def test_the_result_of_an_agent_that_was_given_up_is_kept_aside(tmp_path: Path) -> None:
     with served(tmp_path, reconcile_every=0.1, lost_after=1, callbacks="always") as (b, agent):
         context = {"target_agent": "caller", "replay_safe": True, "fallback": ["second"]}

@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 4
 SEEDS ?= 2000
 
-.PHONY: demo test check bench bench-pull simulate serve docs lock clean help
+.PHONY: demo test tck check bench bench-pull simulate serve docs lock clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -24,6 +24,9 @@ demo: $(STAMP) ## start a broker and its demo agents, run a chain, show it
 
 test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+tck: $(STAMP) ## TCK=folder: the compatibility kit of the A2A project against a broker; see docs/reference/conformance.md
+	$(BIN)/python -m tests.conformance.suite $(TCK)
 
 check: $(STAMP) ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -24,6 +24,8 @@ from a2a_handoff.transports.mcp.tools import TOOLS
 from a2a_handoff.wire.native.frames import EVENTS, FROM_BROKER, FROM_CLIENT
 from a2a_handoff.wire.native.tools import HandoffGiven, schema_of
 from a2a_handoff.wire.projection import states_of
+from tests.conformance.suite import SUITES
+from tests.support.foreign import PROGRAMS
 from tests.support.machine import every_command, in_state
 from tests.telemetry import tables as telemetry
 
@@ -172,8 +174,25 @@ def socket_events() -> str:
     return "\n".join(("| Event | In its data | When |", "|---|---|---|", *rows))
 
 
+def kits() -> str:
+    """The programs of other makers that the tests run."""
+    rows = [f"| `{one.package}` | {one.version} | {one.role} | {one.speaks} |" for one in PROGRAMS]
+    return "\n".join(("| Program | Version | As | Speaks |", "|---|---|---|---|", *rows))
+
+
+def excluded() -> str:
+    """The tests of compatibility kits that are left out."""
+    rows = [
+        f"| `{suite.branch}` | `{test.rpartition('/')[2]}` | {why} |"
+        for suite in SUITES
+        for test, why in suite.excluded.items()
+    ]
+    return "\n".join(("| Branch | Test | It |", "|---|---|---|", *rows))
+
+
 #: page -> section -> what makes it.
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "reference/conformance.md": {"kits": kits, "excluded": excluded},
     "reference/errors.md": {"errors": errors, "outcomes": outcomes},
     "reference/life-cycle.md": {"states": states, "diagram": diagram, "commands": commands},
     "reference/mcp.md": {

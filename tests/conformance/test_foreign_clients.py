@@ -139,6 +139,11 @@ def test_a_client_of_the_first_generation_takes_its_steps(house: Served) -> None
     assert report == without("webhooks")
 
 
+def test_a_client_of_fasta2a_that_names_no_request_sends_and_polls(house: Served) -> None:
+    report = foreign.run("fasta2a_0_2", "fasta2a_client.py", house.url)
+    assert report == {"state": "completed", "text": "one two"}
+
+
 def test_an_agent_of_agent_framework_sends_streams_and_answers_a_question(house: Served) -> None:
     assert foreign.run("agent_framework", "agent_framework_client.py", house.url) == {
         "sent": "one two",

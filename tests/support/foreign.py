@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,39 @@ ON_DEMAND = frozenset({"tck"})
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "a2a-handoff" / "foreign"
 MAKE_S = 240.0
 RUN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of another maker: the kit that has it, and what the tests do with it."""
+
+    kit: str
+    package: str
+    role: str
+    speaks: str
+
+    @property
+    def version(self) -> str:
+        """The version that the kit pins."""
+        if self.kit == JAVASCRIPT:
+            wanted = json.loads((KITS / JAVASCRIPT / "package.json").read_text(encoding="utf-8"))
+            return str(wanted["dependencies"][self.package])
+        pins = (KITS / f"{self.kit}.txt").read_text(encoding="utf-8").splitlines()
+        return next(pin.split("==")[1] for pin in pins if pin.startswith(f"{self.package}=="))
+
+
+_BOTH = "JSON-RPC, HTTP+JSON"
+PROGRAMS = (
+    Program(JAVASCRIPT, "@a2a-js/sdk", "client", f"1.0 and 0.3 on {_BOTH}, gRPC"),
+    Program("sdk_0_3", "a2a-sdk", "client", f"0.3 on {_BOTH}"),
+    Program("sdk_0_2", "a2a-sdk", "client", "0.2 on JSON-RPC"),
+    Program("first_generation", "agent2agent-client", "client", "the first generation, JSON-RPC"),
+    Program("fasta2a_0_2", "fasta2a", "client", "its own dialect of the first generation, JSON-RPC"),
+    Program("agent_framework", "agent-framework-a2a", "client, agent", "1.0 on JSON-RPC"),
+    Program("google_adk", "google-adk", "client, agent", "1.0 on JSON-RPC"),
+    Program("strands", "strands-agents", "agent", "0.3 on JSON-RPC"),
+    Program("pydantic_ai", "fasta2a", "agent, of pydantic-ai", "1.0 on JSON-RPC"),
+)
 
 
 class Unavailable(Exception):

@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from a2a_handoff import __version__, chores
+from a2a_handoff.admission import gate_of, resource_metadata
 from a2a_handoff.client import A2AClient, WebhookClient, WellKnownCardFetcher
-from a2a_handoff.client.documents import read_document
 from a2a_handoff.clock import SystemClock
 from a2a_handoff.config import ConfigurationError, Settings
 from a2a_handoff.core.agents import Generation
@@ -28,9 +28,9 @@ from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
 from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.notify.relayed import RelayedNotifier
-from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable, UrlPolicy
+from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable
 from a2a_handoff.ports import Scope as Allowed
-from a2a_handoff.security.principals import OpenGate, within
+from a2a_handoff.security.principals import within
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
@@ -79,6 +79,10 @@ _STORE_ANSWERS_S = 2.0
 _WITHOUT_NATS = "degraded: NATS is away, so what happens in other brokers is seen a little later\n"
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+#: RFC 9728 section 3.1: of the broker, and of the resource ``/mcp`` (MCP, section Authorization).
+_RESOURCE_PATHS = (
+    "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",
+)  # fmt: skip
 _KEYS_PATH = "/.well-known/jwks.json"
 #: Below the address of an agent: a card that leads through the broker, also of an agent that has its own.
 _FACE_CARD = "/agent-card.json"
@@ -199,6 +203,7 @@ class Application:
         await asyncio.to_thread(self._counter.load)
         await self._mark.begin()
         self.service.start()
+        self._gate.open()
         self._chores = [
             chores.begin(self._mark.keep, "span-mark"),
             chores.begin(self._measure_queue, "queue"),
@@ -237,6 +242,7 @@ class Application:
             await self._grpc.stop()
         await self._mcp.close()
         await self.service.stop(grace_s=self.settings.grace / 2)
+        await self._gate.close()
         await self._client.close()
         await self._hooks.close()
         if self._judge is not None:
@@ -355,6 +361,7 @@ class Application:
             *(Route(path, self._front_page, methods=["POST"]) for path in _RPC_PATHS),
             *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
             Route(_KEYS_PATH, self._keys, methods=["GET"]),
+            *(Route(path, self._resource, methods=["GET"]) for path in _RESOURCE_PATHS),
             *(
                 Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"])
                 for path in (*_CARD_PATHS, _FACE_CARD)
@@ -386,6 +393,14 @@ class Application:
         }
         links = {name: self.url + path for name, path in paths.items()}
         return JSONResponse({"name": "a2a-handoff", "version": __version__} | links)
+
+    async def _resource(self, request: Request) -> Response:
+        """Where a client gets a token for this broker, if there is such a place."""
+        path: str = request.scope["path"]
+        found = resource_metadata(self.settings, self.url + path.removeprefix(_RESOURCE_PATHS[0]))
+        if found is None:
+            raise HandoffError(Code.NOT_FOUND)
+        return JSONResponse(found)
 
     async def _asyncapi(self, request: Request) -> Response:
         """The description of the WebSocket."""
@@ -473,34 +488,6 @@ class Application:
         accept = request.headers.get("accept", "")
         body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
         return Response(body, headers={"content-type": content_type})
-
-
-def gate_of(settings: Settings, policy: UrlPolicy, clock: Clock) -> Gate:
-    """Who is let in. Raises ``ConfigurationError`` if that cannot be judged."""
-    if not settings.authenticates:
-        return OpenGate(settings.default_tenant)
-    try:
-        from a2a_handoff.security.bearer import TokenGate, TokenRules  # noqa: PLC0415 - its library is an extra
-        from a2a_handoff.security.keyring import PublicKeys  # noqa: PLC0415 - its library is an extra
-    except ImportError:
-        raise ConfigurationError(
-            "authentication needs the extra auth: pip install 'a2a-handoff[auth]'"
-        ) from None
-    rules = TokenRules(
-        issuer=settings.auth_issuer,
-        audience=settings.auth_audience,
-        leeway_s=settings.auth_leeway,
-        agent_claim=settings.auth_agent_claim,
-        tenant_claim="" if settings.auth_tenant_claim == "none" else settings.auth_tenant_claim,
-        tenant=settings.default_tenant,
-    )
-    place, keys = settings.auth_jwks, None
-    if place:
-        keys = PublicKeys(lambda: read_document(place, policy), monotonic=clock.monotonic, named=place)
-    try:
-        return TokenGate(rules, secret=settings.secret(), keys=keys, now=clock.now)
-    except OSError as error:
-        raise ConfigurationError(f"auth_secret_file: cannot be read: {error.strerror}") from error
 
 
 def _without_tenant(scope: Scope) -> Scope:

@@ -919,6 +919,14 @@ class Gate(Protocol):
         """
         ...
 
+    def open(self) -> None:
+        """Begin to get ready; nobody waits for it."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs for it."""
+        ...
+
 
 __all__ = [
     "ANONYMOUS",

@@ -108,6 +108,16 @@ class TokenGate:
             self._known.popitem(last=False)
         return principal
 
+    def open(self) -> None:
+        """Read the keys of the provider, so that the log says at once if they cannot be had."""
+        if self._keys is not None:
+            self._keys.stay_fresh()
+
+    async def close(self) -> None:
+        """Stop reading keys."""
+        if self._keys is not None:
+            await self._keys.close()
+
     # --- the signature ---------------------------------------------------------------------------
 
     async def _claims(self, token: str) -> dict[str, Any]:

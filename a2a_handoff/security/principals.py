@@ -35,6 +35,12 @@ class OpenGate:
         del authorization
         return self._anybody
 
+    def open(self) -> None:
+        """There is nothing to get ready."""
+
+    async def close(self) -> None:
+        """Nothing runs for it."""
+
 
 def within(principal: Principal, tenant: str) -> Principal:
     """The caller in the tenant that its request names; an empty name says nothing.

@@ -92,3 +92,15 @@ def test_keys_may_stand_in_a_file_beside_a_secret(tmp_path: Path, provider: Publ
         assert _asked(b, provider.token("a")) == 200
         ours = bearer("a", iss=Provider.issuer, aud="broker")
         assert b.http.get("/api/agents", headers=ours).status_code == 200
+
+
+def test_a_client_is_told_where_it_gets_a_token(b: Broker) -> None:
+    """RFC 9728, as clients of MCP look for it."""
+    for path, resource in (("", b.url), ("/mcp", f"{b.url}/mcp")):
+        told = b.http.get(f"/.well-known/oauth-protected-resource{path}").json()
+        assert (told["resource"], told["authorization_servers"]) == (resource, [Provider.issuer])
+        assert "handoff:send" in told["scopes_supported"]
+
+
+def test_who_has_a_secret_alone_is_told_nothing(closed: Broker) -> None:
+    assert closed.http.get("/.well-known/oauth-protected-resource").status_code == 404

@@ -30,6 +30,7 @@ BUDGET_S = 35.0
 PACE_S = 0.05
 DEADLINE_S = 15.0
 WORDS = [f"{n} " for n in range(8)]
+SETTINGS: dict[str, Any] = {"ack_wait": 5, "retry_delay": 0.2, "reconcile_every": 0.5, "agents": 20}
 
 
 async def takes_its_time(agent: Agent, call: Call) -> Answer:
@@ -82,10 +83,10 @@ KINDS = ("plain", "talker", "polite", "first", "asker", "harmless")
 
 
 class Load:
-    """Callers that repeat every message until it is taken, as they should."""
+    """Callers that repeat every message until it is taken, as they should, at whichever of the brokers."""
 
-    def __init__(self, broker: Served, seed: int) -> None:
-        self._broker = broker
+    def __init__(self, *brokers: Served, seed: int) -> None:
+        self._brokers = brokers
         self._chance = random.Random(seed)
         self._stop = threading.Event()
         self._over = threading.Event()
@@ -117,21 +118,27 @@ class Load:
         return context
 
     def _call(self) -> None:
-        with httpx.Client(base_url=self._broker.url, timeout=10, trust_env=False) as http:
+        with ExitStack() as stack:
+            clients = [
+                stack.enter_context(httpx.Client(base_url=b.url, timeout=10, trust_env=False))
+                for b in self._brokers
+            ]
             while not self._stop.wait(PACE_S):
                 number = next(self._numbers)
                 kind = self._chance.choice(KINDS)
-                self._until_taken(http, f"m-{number}", kind)
+                self._until_taken(clients, f"m-{number}", kind)
+                http = self._chance.choice(clients)
                 with suppress(httpx.TransportError):
                     asking = http.get("/api/handoffs", params={"state": "input_required"}).json()
-                    self._reply(http, asking["handoffs"])
+                    self._reply(http, asking.get("handoffs", []))
 
-    def _until_taken(self, http: httpx.Client, message_id: str, kind: str) -> None:
+    def _until_taken(self, clients: list[httpx.Client], message_id: str, kind: str) -> None:
         message = {"messageId": message_id}
         params = send_params(message_id, wait=False, context=self.context(kind), message=message)
         body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
         while True:
             try:
+                http = self._chance.choice(clients)
                 answer = http.post("/", json=body, headers={"A2A-Version": "1.0"}).json()
             except httpx.TransportError:
                 if self._over.wait(0.01):
@@ -161,8 +168,8 @@ class Load:
         """Every handoff, once all have ended."""
 
         def over() -> list[dict[str, Any]]:
-            found = every_handoff(self._broker)
-            self._reply(self._broker.http, found)
+            found = every_handoff(self._brokers[0])
+            self._reply(self._brokers[0].http, found)
             return found if all(h["state"] in ENDS for h in found) else []
 
         return eventually(over, within_s=DEADLINE_S + 30)
@@ -179,27 +186,70 @@ def every_handoff(b: Served) -> list[dict[str, Any]]:
             return found
 
 
+class Staff:
+    """The agents, and whether anything was lost or done twice."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.polite = Polite()
+        scripts: dict[str, tuple[Script, dict[str, Any]]] = {
+            "plain": (takes_its_time, {}),
+            "talker": (talks, {"streaming": True}),
+            "polite": (self.polite, {"speaks": True}),
+            "first": (hands_on(target_agent="polite", user_intent="Finish it."), {}),
+            "asker": (asks, {}),
+            "harmless": (takes_its_time, {}),
+            "spare-1": (takes_its_time, {}),
+            "spare-2": (takes_its_time, {}),
+        }
+        self.agents = {name: Agent(script) for name, (script, _) in scripts.items()}
+        self._cards = {
+            name: card(stack.enter_context(running(agent)), **scripts[name][1])
+            for name, agent in self.agents.items()
+        }
+
+    def register(self, b: Served) -> None:
+        for name, described in self._cards.items():
+            b.register(name, card=described)
+
+    def lost_and_repeated_nothing(
+        self, load: Load, handoffs: list[dict[str, Any]], logs: dict[str, list[dict[str, Any]]]
+    ) -> None:
+        """Hold what was told against what was done. All handoffs have ended."""
+        assert load.faults == []
+        # Every message is one task, and there is nothing else but what agents handed on.
+        roots = {h["handoff_id"]: h for h in handoffs if not h["parent_handoff_id"]}
+        assert sorted(roots) == sorted(task_id for _, task_id in load.tasks.values())
+        # The log is whole.
+        positions = sorted(event["position"] for log in logs.values() for event in log)
+        assert positions == list(range(1, len(positions) + 1))
+        for log in logs.values():
+            assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
+            ends = [kind_of(event) for event in log if kind_of(event).removeprefix("handoff_") in ENDS]
+            assert len(ends) == 1, [kind_of(event) for event in log]
+
+        # Every task ended as it can: who answers offers has done it.
+        for kind, task_id in load.tasks.values():
+            state = roots[task_id]["state"]
+            assert state in ends_of(kind, logs[task_id]), (kind, [kind_of(event) for event in logs[task_id]])
+            if kind == "talker" and state == "completed":
+                assert text_of(logs[task_id]) == "".join(WORDS)
+
+        # A plain agent hears of a task once, a reply once; a polite one under one offer id for each attempt.
+        for name in ("plain", "talker", "first", "asker"):
+            heard = Counter(call.message["messageId"] for call in self.agents[name].calls if call.message)
+            assert [message for message, count in heard.items() if count > 1] == [], name
+        assert [offer for offer, count in self.polite.runs.items() if count > 1] == []
+        assert all(len(offers) == 1 for offers in self.polite.offers.values())
+
+
 def test_kills_at_random_moments_lose_nothing_and_do_nothing_twice(tmp_path: Path) -> None:
     seed = int(os.environ.get("KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
     print(f"KILL_SEED={seed}")
     chance = random.Random(seed)
-    polite = Polite()
-    scripts: dict[str, tuple[Script, dict[str, Any]]] = {
-        "plain": (takes_its_time, {}),
-        "talker": (talks, {"streaming": True}),
-        "polite": (polite, {"speaks": True}),
-        "first": (hands_on(target_agent="polite", user_intent="Finish it."), {}),
-        "asker": (asks, {}),
-        "harmless": (takes_its_time, {}),
-        "spare-1": (takes_its_time, {}),
-        "spare-2": (takes_its_time, {}),
-    }
-    agents = {name: Agent(script) for name, (script, _) in scripts.items()}
-    settings: dict[str, Any] = {"ack_wait": 5, "retry_delay": 0.2, "reconcile_every": 0.5, "agents": 20}
-    with ExitStack() as stack, served(tmp_path, forked=True, **settings) as b:
-        for name, agent in agents.items():
-            b.register(name, card=card(stack.enter_context(running(agent)), **scripts[name][1]))
-        load = Load(b, seed)
+    with ExitStack() as stack, served(tmp_path, forked=True, **SETTINGS) as b:
+        staff = Staff(stack)
+        staff.register(b)
+        load = Load(b, seed=seed)
         began, kills = time.monotonic(), 0
         with load.under_way():
             while kills < KILLS and time.monotonic() - began < BUDGET_S:
@@ -211,33 +261,8 @@ def test_kills_at_random_moments_lose_nothing_and_do_nothing_twice(tmp_path: Pat
         print(f"{kills} kills, {len(load.tasks)} tasks, {Counter(h['state'] for h in handoffs)}")
         assert "Traceback" not in b.words, b.words
         logs = {h["handoff_id"]: b.events(h["handoff_id"]) for h in handoffs}
-    assert load.faults == []
     assert len(load.tasks) > kills
-
-    # Every message is one task, and there is nothing else but what agents handed on.
-    roots = {h["handoff_id"]: h for h in handoffs if not h["parent_handoff_id"]}
-    assert sorted(roots) == sorted(task_id for _, task_id in load.tasks.values())
-    # The log is whole.
-    positions = sorted(event["position"] for log in logs.values() for event in log)
-    assert positions == list(range(1, len(positions) + 1))
-    for log in logs.values():
-        assert [event["seq"] for event in log] == list(range(1, len(log) + 1))
-        ends = [kind_of(event) for event in log if kind_of(event).removeprefix("handoff_") in ENDS]
-        assert len(ends) == 1, [kind_of(event) for event in log]
-
-    # Every task ended as it can: who answers offers has done it.
-    for kind, task_id in load.tasks.values():
-        state = roots[task_id]["state"]
-        assert state in ends_of(kind, logs[task_id]), (kind, [kind_of(event) for event in logs[task_id]])
-        if kind == "talker" and state == "completed":
-            assert text_of(logs[task_id]) == "".join(WORDS)
-
-    # A plain agent hears of a task once, a reply once; a polite one under one offer id for each attempt.
-    for name in ("plain", "talker", "first", "asker"):
-        heard = Counter(call.message["messageId"] for call in agents[name].calls if call.message)
-        assert [message for message, count in heard.items() if count > 1] == [], name
-    assert [offer for offer, count in polite.runs.items() if count > 1] == []
-    assert all(len(offers) == 1 for offers in polite.offers.values())
+    staff.lost_and_repeated_nothing(load, handoffs, logs)
 
 
 def ends_of(kind: str, log: list[dict[str, Any]]) -> tuple[str, ...]:

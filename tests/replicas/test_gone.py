@@ -6,8 +6,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +14,9 @@ import pytest
 
 from tests.support.agents import Agent, Answer, Call, card, completes
 from tests.support.otlp_receiver import OtlpReceiver
-from tests.support.postgres import postgres_server
+from tests.support.replicas import processes
 from tests.support.running import WAIT_S, running
-from tests.support.served import Served, served
 from tests.support.wire import eventually
-
-SETTINGS: dict[str, Any] = {"reconcile_every": 0.5, "work_lease": 2, "retry_delay": 0.2}
-
-
-@contextmanager
-def processes(folder: Path, count: int, **more: Any) -> Generator[list[Served]]:
-    """So many broker processes on one database."""
-    server = postgres_server()
-    database = server.migrated()
-    settings = SETTINGS | more
-    env = settings.pop("env", {})
-    with ExitStack() as stack:
-        stack.callback(server.drop, database)
-        brokers: list[Served] = []
-        for number in range(count):
-            (place := folder / str(number)).mkdir()
-            brokers.append(
-                stack.enter_context(
-                    served(place, store=server.url(database), forked=True, env=env, **settings)
-                )
-            )
-        yield brokers
-        for broker in brokers:
-            assert "Traceback" not in broker.words, broker.words
 
 
 class Door:

@@ -34,14 +34,13 @@ from a2a_handoff.core.agents import (
     Trust,
     fold,
 )
-from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import Candidate, Outcome, Resolution
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE, PASSED_OVER_MAX, absence, resolve, supervisors
 from a2a_handoff.core.question import Question
 from a2a_handoff.core.roster import Facet, Roster
 from a2a_handoff.core.rules import RoutingRules, shipped
-from a2a_handoff.core.text import clip
 from a2a_handoff.core.vitals import Vitals
 from a2a_handoff.ports import (
     CardFetcher,
@@ -55,6 +54,7 @@ from a2a_handoff.ports import (
     Store,
     StoreUnavailable,
 )
+from a2a_handoff.wire import renewal
 from a2a_handoff.wire.cards import DEFAULT_LEASE_S, agent_of, canonical_url, check
 
 #: Published when an agent comes (or comes back) that may take what waits for somebody.
@@ -80,7 +80,6 @@ _LOOK_AGAIN_S = 30.0
 _READ_AT_ONCE = 8
 #: How calls end if an agent is not any more what its card says.
 _SMELLS_OF_CHANGE = frozenset({Outcome.INVALID_RESPONSE, Outcome.TARGET_AUTH, Outcome.TARGET_UNAVAILABLE})
-_NOTICE_CHARS_MAX = 500
 _UNCHECKED = Signature()
 
 
@@ -438,33 +437,20 @@ class Registry:
         found_at, etag = (agent.card_url, agent.card_etag) if card is None else (card.url, card.etag)
         try:
             signature = await self._verify(body)
-            if agent.signature.trust is Trust.VERIFIED and signature.trust is not Trust.VERIFIED:
-                text = f"its signature is {signature.trust.value}, and that of the card before was verified"
-                raise HandoffError(Code.INVALID_AGENT, violations=(Violation("card.signatures", text),))
-            old, new = (
-                agent_of(
-                    Registration(agent_id=agent.agent_id, card=read),
-                    tenant=agent.tenant,
-                    now=agent.registered_at,
-                    lease_s=self._lease_s,
-                    found_at=found_at,
-                    etag=etag,
-                    signature=judged,
-                )[0]
-                for read, judged in ((agent.card, agent.signature), (body, signature))
+            renewed = renewal.renewed(
+                agent, body, signature, lease_s=self._lease_s, found_at=found_at, etag=etag
             )
         except HandoffError as error:
-            notice = _notice(error, changed=body != agent.card)
+            notice = renewal.notice(error, changed=body != agent.card)
             if notice != agent.card_notice:
                 _LOG.warning("card of %s: %s", agent.agent_id, notice)
                 await self._replace(agent, replace(agent, card_notice=notice))
             return False
-        renewed = replace(_rebased(agent, old, new), card_notice="")
         if renewed == agent or not await self._replace(agent, renewed):
             return False
         if body == agent.card and renewed.signature == agent.signature:
             return False
-        _LOG.info("card of %s has changed: %s", agent.agent_id, _what_changed(agent, renewed))
+        _LOG.info("card of %s has changed: %s", agent.agent_id, renewal.changes(agent, renewed))
         self._arrived()
         return True
 
@@ -711,66 +697,3 @@ def _endpoint(agent: Agent) -> str:
         return ""
     first = agent.interfaces[0]
     return f"{canonical_url(first.url)} {first.tenant}"
-
-
-def _rebased(agent: Agent, old: Agent, new: Agent) -> Agent:
-    """``agent`` as it would be if its registration had met the ``new`` card instead of the ``old``."""
-
-    def pick(*names: str) -> dict[str, object]:
-        return {n: getattr(new, n) for n in names if getattr(agent, n) == getattr(old, n)}
-
-    return replace(
-        agent,
-        **pick("platform", "role", "workspace", "max_concurrency", "token_budget", "lease_s"),
-        capabilities=(new.capabilities | (agent.capabilities - old.capabilities))
-        - (old.capabilities - agent.capabilities),
-        domains=_without(agent.domains, old.domains, new.domains),
-        name=new.name,
-        version=new.version,
-        skills=new.skills,
-        input_modes=new.input_modes,
-        output_modes=new.output_modes,
-        interfaces=new.interfaces,
-        streaming=new.streaming,
-        push_notifications=new.push_notifications,
-        speaks_handoff=new.speaks_handoff,
-        required_extensions=new.required_extensions,
-        card=new.card,
-        card_url=new.card_url,
-        card_etag=new.card_etag,
-        card_problem=new.card_problem,
-        signature=new.signature,
-    )
-
-
-def _notice(error: HandoffError, *, changed: bool) -> str:
-    """Why a newer card was not taken, or the one that there is would not be any more."""
-    faults = "; ".join(f"{v.field} {v.description}" for v in error.violations) or error.message
-    if changed:
-        text = f"its card has changed and is not taken, the one before stays in force: {faults}"
-    else:
-        text = f"its card would not be taken any more, and stays in force: {faults}"
-    return clip(text, _NOTICE_CHARS_MAX)
-
-
-def _what_changed(old: Agent, new: Agent) -> str:
-    """The facts of a card that are others now, for people."""
-    names = (
-        "name",
-        "version",
-        "skills",
-        "interfaces",
-        "capabilities",
-        "input_modes",
-        "output_modes",
-        "signature",
-    )
-    return (
-        ", ".join(name for name in names if getattr(old, name) != getattr(new, name))
-        or "nothing that counts here"
-    )
-
-
-def _without(said: Iterable[str], old: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
-    gone = {*old} - {*new}
-    return tuple(dict.fromkeys((*(name for name in said if name not in gone), *new)))

@@ -122,5 +122,5 @@ def test_one_agent_declines_and_the_next_hands_on(tmp_path: Path, version: str) 
         assert task["status"]["state"] == "TASK_STATE_COMPLETED"
         declined, *_ = b.handoff(task["id"])["attempts"]
         assert (declined["agent_id"], declined["outcome"]) == ("no", "target_rejected")
-        assert declined["reason"] == "in an incident"
+        assert declined["detail"] == "in an incident"
     assert (no.facts, len(first.facts), len(last.facts)) == ([], 1, 1)

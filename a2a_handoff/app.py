@@ -30,7 +30,7 @@ from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.notify.relayed import RelayedNotifier
 from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable
 from a2a_handoff.ports import Scope as Allowed
-from a2a_handoff.security.principals import within
+from a2a_handoff.security.principals import TENANT, within
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
@@ -412,8 +412,9 @@ class Application:
         if self._gate.closed:
             card = broker_card(self.url, (), grpc=self._grpc_address, secured=True)
         else:
-            tenant = tenant_of(request.scope) or self.settings.default_tenant
-            card = broker_card(self.url, self.registry.agents(tenant), grpc=self._grpc_address)
+            named = tenant_of(request.scope)
+            agents = self.registry.agents(named or self.settings.default_tenant)
+            card = broker_card(self.url, agents, grpc=self._grpc_address, tenant=named)
         return _card_response(request, await self._sealed(card))
 
     def _extended_card(self, caller: Principal, face: str) -> bytes:
@@ -436,7 +437,9 @@ class Application:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         asked = request.scope["path"] == f"/agents/{agent_id}{_FACE_CARD}"
         if asked or not agent.card:
-            card = face_card(self.url, agent, grpc=self._grpc_address, secured=self._gate.closed)
+            tenant = tenant_of(request.scope)
+            url = f"{self.url}/{tenant}" if tenant else self.url
+            card = face_card(url, agent, grpc=self._grpc_address, secured=self._gate.closed)
             return _card_response(request, await self._sealed(card))
         return _card_response(request, own_card(agent))
 
@@ -494,7 +497,7 @@ def _without_tenant(scope: Scope) -> Scope:
     """A request for a path below ``/{tenant}`` as one for the path itself, in that tenant."""
     path: str = scope["path"]
     tenant, _, rest = path[1:].partition("/")
-    if tenant in _ROOTS or rest.partition("/")[0] not in _IN_TENANTS:
+    if tenant in _ROOTS or rest.partition("/")[0] not in _IN_TENANTS or not TENANT.fullmatch(tenant):
         return scope
     return {**scope, "path": f"/{rest}", "raw_path": None, TENANT_KEY: tenant}
 

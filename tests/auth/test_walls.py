@@ -389,7 +389,12 @@ def test_an_open_broker_believes_the_tenant_and_keeps_tenants_apart(tmp_path: Pa
         assert b.http.get(f"/other/tasks/{task_id}").status_code == 404
         assert b.http.get("/acme/api/handoffs/pending?target=maker").json()["total"] == 1
         assert b.http.get("/other/api/handoffs/pending?target=maker").json()["total"] == 0
-        assert b.http.get("/acme/agents/maker/.well-known/agent-card.json").status_code == 200
+        face = b.http.get("/acme/agents/maker/.well-known/agent-card.json").json()
+        assert face["url"] == f"{b.url}/acme/agents/maker/"
+        card = b.http.get("/acme/.well-known/agent-card.json").json()
+        assert {interface["tenant"] for interface in card["supportedInterfaces"]} == {"acme"}
+        assert "tenant" not in b.http.get("/.well-known/agent-card.json").json()["supportedInterfaces"][0]
         assert b.http.get("/agents/maker/.well-known/agent-card.json").status_code == 404
         assert b.rpc("ListTasks", {"tenant": "a/b"})["error"]["code"] == -32602
         assert b.http.get("/nobody/nothing").status_code == 404
+        assert b.http.get("/no%20tenant/.well-known/agent-card.json").status_code == 404

@@ -149,9 +149,14 @@ def command(kit: str, script: str) -> tuple[str, ...]:
         missing(f"the environment {kit} cannot be made here: {found}")
     if kit != JAVASCRIPT:
         return (str(found / "bin/python"), str(FOLDER / script))
-    # Node looks for packages beside the script.
-    shutil.copy(FOLDER / script, found / f"{os.getpid()}-{script}")
-    return ("node", str(found / f"{os.getpid()}-{script}"))
+    # Node looks for packages beside the script, which several processes put there.
+    source = (FOLDER / script).read_bytes()
+    beside = found / f"{hashlib.sha256(source).hexdigest()[:12]}-{script}"
+    if not beside.is_file():
+        fresh = beside.with_name(f"{os.getpid()}-{script}")
+        fresh.write_bytes(source)
+        fresh.rename(beside)
+    return ("node", str(beside))
 
 
 def _environment() -> dict[str, str]:

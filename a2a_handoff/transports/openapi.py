@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +18,9 @@ from a2a_handoff import __version__
 from a2a_handoff.core.text import NAME_CHARS_MAX
 from a2a_handoff.wire.native import Problem
 
+_SCHEMES = {
+    "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+}
 _REF = "#/components/schemas/{model}"
 _EMPTY = (204, 304)
 _SUCCESSES = {204: "Done; there is nothing to show.", 304: "It is as the caller knows it."}
@@ -69,8 +72,8 @@ class Operation:
         return self.answer if isinstance(self.answer, tuple) else (self.answer,)
 
 
-def document(operations: Sequence[Operation]) -> bytes:
-    """The document as JSON."""
+def document(operations: Sequence[Operation], *, secured: bool = False) -> bytes:
+    """The document as JSON. ``secured``: callers need a token."""
     bodies = {op.body for op in operations if op.body}
     answers = {model for op in operations for model in op.answers} | {Problem}
     refs, schema = models_json_schema(
@@ -82,7 +85,8 @@ def document(operations: Sequence[Operation]) -> bytes:
     )
     paths: dict[str, dict[str, Any]] = {}
     for op in operations:
-        paths.setdefault(op.path, {})[op.method.lower()] = _operation(op, refs)
+        told = replace(op, errors=tuple(sorted({*op.errors, 401, 403}))) if secured else op
+        paths.setdefault(op.path, {})[op.method.lower()] = _operation(told, refs)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -93,7 +97,8 @@ def document(operations: Sequence[Operation]) -> bytes:
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "paths": paths,
-            "components": {"schemas": schema.get("$defs", {})},
+            "components": {"schemas": schema.get("$defs", {})} | (_SCHEMES if secured else {}),
+            **({"security": [{"bearer": []}]} if secured else {}),
         }
     )
 

@@ -49,7 +49,7 @@ _OLD = (
 def routes(rest: RestSurface, live: LiveSurface, gate: Gate) -> list[Route]:
     """The routes, and the one that describes them."""
     rows = table(rest, live)
-    described = document([operation for operation, _ in rows])
+    described = document([operation for operation, _ in rows], secured=gate.closed)
 
     async def openapi(request: Request) -> Response:
         del request

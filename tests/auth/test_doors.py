@@ -301,3 +301,10 @@ def test_c066_what_was_made_without_a_name_is_not_open_to_all(tmp_path: Path) ->
         for tenant in (None, "", " ", "a/b"):
             headers = bearer("boss", tenant=tenant, scope="handoff:admin")
             assert b.http.get("/api/handoffs", headers=headers).status_code == 401
+
+
+def test_the_description_of_the_native_surface_says_that_it_asks(closed: Broker) -> None:
+    told = closed.http.get("/openapi.json").json()
+    assert told["security"] == [{"bearer": []}]
+    assert told["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert {"401", "403"} <= told["paths"]["/api/handoffs"]["post"]["responses"].keys()

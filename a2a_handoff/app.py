@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -67,6 +68,7 @@ from a2a_handoff.wire import faults
 from a2a_handoff.wire.broker_card import CARD_CACHING, broker_card, etag_of, face_card, own_card
 
 if TYPE_CHECKING:
+    from a2a_handoff.notify.jetstream import NatsStream
     from a2a_handoff.notify.link import NatsLink
     from a2a_handoff.notify.nats import NatsNotifier
     from a2a_handoff.transports.grpc import GrpcSurface
@@ -76,6 +78,7 @@ _QUEUE_EVERY_S = 2.0
 #: Seconds that a probe waits for the store.
 _STORE_ANSWERS_S = 2.0
 #: What is ready says this too while NATS is away.
+_WITHOUT_STREAM = "degraded: events do not reach their stream now; none is lost\n"
 _WITHOUT_NATS = "degraded: NATS is away, so what happens in other brokers is seen a little later\n"
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -113,7 +116,8 @@ class Application:
         self.telemetry = Telemetry(
             settings, known_agent=self._is_registered, queue=self._read_queue, nats=self._read_nats
         )
-        self._nats = _nats(settings)
+        link = nats_link(settings) if settings.nats_servers else None
+        self._nats = None if link is None else _nats(settings, link)
         hints = None if self._nats else hints_of(settings.store)
         self._relayed = RelayedNotifier(hints) if hints else None
         self._counter = BpeCounter()
@@ -135,6 +139,7 @@ class Application:
                 clock=self.clock,
                 rules=_rules(settings),
                 notifier=self._nats or self._relayed or LocalNotifier(),
+                stream=None if link is None else _stream(settings, link),
             ),
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
@@ -263,7 +268,11 @@ class Application:
         return self._queue
 
     def _read_nats(self) -> NatsReading | None:
-        return self._nats and NatsReading(self._nats.connected, self._nats.hints)
+        if self._nats is None:
+            return None
+        outbox = self.service.outbox
+        events = None if outbox is None else (outbox.published, outbox.lag_s)
+        return NatsReading(self._nats.connected, self._nats.hints, events)
 
     async def _measure_queue(self) -> None:
         with self.service.notifier.listen("queue") as never:
@@ -481,8 +490,14 @@ class Application:
             await asyncio.wait_for(self.store.log_end(), _STORE_ANSWERS_S)
         except (StoreUnavailable, TimeoutError):
             return Response("the store does not answer\n", status_code=503, media_type="text/plain")
-        degraded = "" if self._nats is None or self._nats.connected else _WITHOUT_NATS
-        return Response(f"ready\n{degraded}", media_type="text/plain")
+        return Response("".join(("ready\n", *self._degraded())), media_type="text/plain")
+
+    def _degraded(self) -> Iterator[str]:
+        """What a broker that is ready goes without for now."""
+        if self._nats is not None and not self._nats.connected:
+            yield _WITHOUT_NATS
+        if self.service.outbox is not None and self.service.outbox.trouble:
+            yield _WITHOUT_STREAM
 
     async def _metrics(self, request: Request) -> Response:
         if self.settings.auth_metrics:
@@ -525,14 +540,27 @@ def _rules(settings: Settings) -> RoutingRules:
         raise ConfigurationError(f"rules: {settings.rules}: {error}") from error
 
 
-def _nats(settings: Settings) -> NatsNotifier | None:
-    """The way to wake other brokers, if it is asked for."""
-    if not settings.nats_servers:
-        return None
-    link = nats_link(settings)
+def _nats(settings: Settings, link: NatsLink) -> NatsNotifier:
+    """The way to wake other brokers."""
     from a2a_handoff.notify.nats import NatsNotifier  # noqa: PLC0415 - its client is an extra
 
     return NatsNotifier(link, prefix=settings.nats_prefix)
+
+
+def _stream(settings: Settings, link: NatsLink) -> NatsStream | None:
+    """The way to those who follow the log, if it is asked for."""
+    if not settings.nats_stream:
+        return None
+    from a2a_handoff.notify.jetstream import NatsStream, StreamPlan  # noqa: PLC0415 - its client is an extra
+
+    plan = StreamPlan(
+        name=settings.nats_stream,
+        prefix=settings.nats_prefix,
+        age_s=settings.nats_stream_age,
+        size=settings.nats_stream_size,
+        replicas=settings.nats_stream_replicas,
+    )
+    return NatsStream(link, plan)
 
 
 def nats_link(settings: Settings) -> NatsLink:

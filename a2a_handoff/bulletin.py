@@ -226,9 +226,7 @@ class Bulletin:
         """Who may be told of an event: an agent, then the workspace."""
         agent_id = _concerned(event, h)
         topics = [_agent_topic(h.tenant, agent_id)] if agent_id else []
-        sender = self._registry.get(h.tenant, h.sender)
-        workspace = h.workspace or (sender.workspace if sender else DEFAULT_WORKSPACE)
-        return [*topics, _workspace_topic(h.tenant, workspace)]
+        return [*topics, _workspace_topic(h.tenant, workspace_of(h, self._registry))]
 
     async def _told(self, recorded: Recorded, h: Handoff) -> list[tuple[str, bytes]]:
         """The frames of an event, by topic."""
@@ -276,6 +274,12 @@ class Bulletin:
         view = await self._journal.view(h)
         result = result_out(h, view.status_message, view.artifacts)
         return result if result is not None and len(bytes(result)) <= RESULT_BYTES_MAX else None
+
+
+def workspace_of(h: Handoff, registry: Registry) -> str:
+    """The workspace that hears of a handoff: the one that is named, else its sender's."""
+    sender = registry.get(h.tenant, h.sender)
+    return h.workspace or (sender.workspace if sender else DEFAULT_WORKSPACE)
 
 
 def _agent_topic(tenant: str, agent_id: str) -> str:

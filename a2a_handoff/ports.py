@@ -557,6 +557,70 @@ class Hints(Protocol):
         ...
 
 
+# --- the log, for programs elsewhere -------------------------------------------------------------
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the log as others are told it. ``id`` is the same however often it is told.
+
+    ``place`` is the workspace, after the tenant if that is not the usual one; ``name`` that of the event.
+    ``body`` is a CloudEvent as JSON. ``log`` names the log that it stands in at ``position``.
+    """
+
+    id: str
+    log: str
+    position: int
+    place: tuple[str, ...]
+    name: str
+    body: bytes
+    traceparent: str
+    tracestate: str = ""
+
+
+class StreamEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a stream ends. ``sequence`` counts all that was ever in it.
+
+    The last entry that is in it stands at ``position`` of ``log``, 0 and empty if there is none. ``whole``:
+    it is the last that was ever in it, nothing after it was removed.
+    """
+
+    sequence: int
+    log: str = ""
+    position: int = 0
+    whole: bool = False
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the entries are in the stream, counted from the first, and where it ends now."""
+
+    taken: int
+    sequence: int
+
+
+class StreamUnavailable(Exception):
+    """The stream cannot be read or written now, for a reason that is fit to be logged.
+
+    What was to be appended may be in it or not.
+    """
+
+
+class EventStream(Protocol):
+    """The log told to programs elsewhere, in order. Every method may raise ``StreamUnavailable``."""
+
+    @property
+    def body_max(self) -> int:
+        """The largest body that it takes, in bytes."""
+        ...
+
+    async def end(self) -> StreamEnd:
+        """Where it ends."""
+        ...
+
+    async def append(self, entries: Sequence[Entry], *, after: int) -> Appended:
+        """Append in this order. Each goes in only right after the one before, the first after ``after``."""
+        ...
+
+
 # --- what was committed --------------------------------------------------------------------------
 
 
@@ -937,6 +1001,7 @@ __all__ = [
     "AgentChanges",
     "AgentClient",
     "AgentError",
+    "Appended",
     "Broadcast",
     "BroadcastPage",
     "Callback",
@@ -953,6 +1018,8 @@ __all__ = [
     "Departed",
     "DuplicateRequest",
     "Ends",
+    "Entry",
+    "EventStream",
     "FetchedCard",
     "Gate",
     "Generation",
@@ -976,6 +1043,8 @@ __all__ = [
     "Sign",
     "Store",
     "StoreUnavailable",
+    "StreamEnd",
+    "StreamUnavailable",
     "TokenCounter",
     "Update",
     "UrlPolicy",

@@ -30,11 +30,13 @@ from a2a_handoff.intake import Desk
 from a2a_handoff.journal import Journal
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.notify import LocalNotifier
+from a2a_handoff.outbox import Outbox
 from a2a_handoff.ports import (
     AgentClient,
     CardFetcher,
     CardVerifier,
     Clock,
+    EventStream,
     HookClient,
     Notifier,
     Recorder,
@@ -68,6 +70,7 @@ class Ports:
     rules: RoutingRules | None = None
     verifier: CardVerifier | None = None
     notifier: Notifier = field(default_factory=LocalNotifier)
+    stream: EventStream | None = None
 
 
 class Service:
@@ -156,6 +159,18 @@ class Service:
         self.housekeeping = Housekeeping(
             store=store, feed=feed, notifier=notifier, clock=clock, keep_s=settings.retention
         )
+        self.outbox = None
+        if ports.stream is not None:
+            self.outbox = Outbox(
+                store=store,
+                journal=journal,
+                registry=registry,
+                notifier=notifier,
+                stream=ports.stream,
+                clock=clock,
+                tenant=settings.default_tenant,
+                trace_url=settings.trace_url,
+            )
         self._chores: list[asyncio.Task[None]] = []
 
     async def open(self, cards: Path | None, *, tenant: str) -> None:
@@ -166,12 +181,16 @@ class Service:
         await self.registry.load(cards, tenant=tenant)
         await self.broadcasts.open()
         await self.callbacks.open()
+        if self.outbox is not None:
+            await self.outbox.open(str(self.broadcasts.epoch))
 
     def start(self) -> None:
         """Go on with what is unfinished. The store must be open."""
         if self.replicas is not None:
             self.replicas.start()
         self.dispatcher.start()
+        if self.outbox is not None:
+            self.outbox.start()
         self._chores = [
             chores.begin(self._greet_arrivals, "arrivals"),
             chores.begin(self.housekeeping.run, "housekeeping"),
@@ -186,6 +205,8 @@ class Service:
         """Give what runs ``grace_s`` seconds, then let go of it. The store stays open."""
         await chores.end(self._chores)
         await self.bulletin.close()
+        if self.outbox is not None:
+            await self.outbox.stop()
         await self.dispatcher.stop(grace_s=grace_s)
         if self.replicas is not None:
             await self.replicas.close()

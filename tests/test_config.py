@@ -106,6 +106,8 @@ def test_the_policy_has_the_numbers_of_the_settings() -> None:
         ("NATS", "nats://one,http://two", ["names no NATS server"]),
         ("NATS", "nats://host/path", ["names no NATS server"]),
         ("NATS_PREFIX", "a.b", ["is not a prefix"]),
+        ("NATS_STREAM", "events", ["needs nats too"]),
+        ("NATS_STREAM", "a.b", ["is not the name of a stream"]),
         ("NATS_CREDS", "nowhere.creds", ["is not a file"]),
         ("GRPC_ADDRESS", "http://x:1", ["is not host:port"]),
         ("CARDS", "nowhere", ["is not a folder", "/nowhere)"]),

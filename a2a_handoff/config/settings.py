@@ -28,6 +28,7 @@ _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]
 _SECRET_BYTES_MIN = 32
 _SECRETS = frozenset({"auth_secret"})
 _PASSWORD = re.compile(r"(?<=://)([^:@/]*:).*(?=@)|(password=)[^&\s]+")
+_TOKENS = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 #: NATS takes a user without a password for a token.
 _TOKEN = re.compile(r"(?:(?<=nats://)|(?<=tls://))[^:@/,]+(?=@)")
 
@@ -172,6 +173,25 @@ class Settings(BaseModel):
         "handoff",
         "Names this deployment on NATS: all brokers on one store have the same, others another.",
         allowed="1 to 64 of a-z A-Z 0-9 _ -",
+    )
+    nats_stream: str = _setting(
+        "",
+        "Stream of NATS JetStream that events are told to, as nats_prefix.workspace.event. It is made if it "
+        "is not there. Unset: none.",
+        allowed="1 to 64 of a-z A-Z 0-9 _ -",
+    )
+    nats_stream_age: float = _seconds(
+        _WEEK_S, "How long a stream that is made keeps an event.", ge=60, le=10 * 365 * _DAY_S
+    )
+    nats_stream_size: int = _setting(
+        1_073_741_824,
+        "How much a stream that is made keeps; the oldest events go first.",
+        unit="bytes",
+        ge=1_048_576,
+        le=1_099_511_627_776,
+    )
+    nats_stream_replicas: int = _setting(
+        1, "On how many servers of a cluster a stream that is made is kept.", ge=1, le=5
     )
     work_lease: float = _seconds(
         30,
@@ -444,9 +464,18 @@ class Settings(BaseModel):
     @field_validator("nats_prefix")
     @classmethod
     def _prefix(cls, prefix: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", prefix):
+        if not _TOKENS.fullmatch(prefix):
             raise ValueError("is not a prefix")
         return prefix
+
+    @field_validator("nats_stream")
+    @classmethod
+    def _stream(cls, stream: str, info: ValidationInfo) -> str:
+        if stream and not _TOKENS.fullmatch(stream):
+            raise ValueError("is not the name of a stream")
+        if stream and not info.data.get("nats"):
+            raise ValueError("needs nats too: where the stream is")
+        return stream
 
     @field_validator("grpc_address")
     @classmethod

@@ -166,6 +166,22 @@ INSTRUMENTS = (
         "handoff_wakeup_hints_total",
     ),
     InstrumentRow(
+        "handoff.events.published",
+        "counter",
+        "{event}",
+        (),
+        "Events that this broker told to the stream. Of several brokers on one store one does.",
+        "handoff_events_published_total",
+    ),
+    InstrumentRow(
+        "handoff.events.lag",
+        "gauge",
+        "s",
+        (),
+        "Age of the oldest event that is not in the stream, 0 if all are.",
+        "handoff_events_lag_seconds",
+    ),
+    InstrumentRow(
         "handoff.telemetry.dropped",
         "counter",
         "{item}",
@@ -259,10 +275,15 @@ class QueueReading(NamedTuple):
 
 
 class NatsReading(NamedTuple):
-    """Whether NATS is there, and what became of wake-ups, by ``handoff.wakeup.result``."""
+    """Whether NATS is there, and what became of wake-ups, by ``handoff.wakeup.result``.
+
+    ``events`` is how many were told to a stream, and how old the oldest is that was not (seconds), if there
+    is one.
+    """
 
     connected: bool
     hints: dict[str, int]
+    events: tuple[int, float] | None = None
 
 
 #: Why something was lost.

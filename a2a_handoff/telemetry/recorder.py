@@ -349,6 +349,10 @@ class Telemetry:
             self._tally.observe("handoff.nats.connected", [(nats.connected, ())])
             hints = [(count, (result,)) for result, count in nats.hints.items()]
             self._tally.observe("handoff.wakeup.hints", hints)
+            if nats.events is not None:
+                published, lag_s = nats.events
+                self._tally.observe("handoff.events.published", [(published, ())])
+                self._tally.observe("handoff.events.lag", [(lag_s, ())])
         lost = [(count, (reason,)) for reason, count in self.dropped.items()]
         self._tally.observe("handoff.telemetry.dropped", lost)
 

@@ -7,6 +7,7 @@ skipped, unless ``A2A_HANDOFF_TEST_SERVICES`` says that it is required.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running import free_port
+from tests.support.running import bound_socket
 from tests.support.wire import eventually
 
 WAIT_S = 10.0
@@ -37,15 +38,14 @@ def find() -> str:
 class Nats:
     """A server. Its port and what it keeps stay the same over restarts. ``config`` is more of its language."""
 
-    def __init__(self, folder: Path, config: str = "") -> None:
+    def __init__(self, folder: Path, config: str = "", *, jetstream: bool = True) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = _kept_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._program = find()
         self._config = folder / "nats.conf"
-        self._config.write_text(
-            f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{folder / "jetstream"}" }}\n{config}\n'
-        )
+        kept = f'jetstream {{ store_dir: "{folder / "jetstream"}" }}\n' if jetstream else ""
+        self._config.write_text(f'listen: "127.0.0.1:{self.port}"\n{kept}{config}\n')
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -93,10 +93,21 @@ class Nats:
             self._process = None
 
 
+def _kept_port() -> int:
+    """A free port that no client is given while the server is away: clients get others, from 32768 on."""
+    while True:
+        port = secrets.randbelow(10_000) + 20_000
+        try:
+            bound_socket(port).close()
+        except OSError:
+            continue
+        return port
+
+
 @contextmanager
-def nats_server(folder: Path, config: str = "") -> Generator[Nats]:
+def nats_server(folder: Path, config: str = "", *, jetstream: bool = True) -> Generator[Nats]:
     """A running server."""
-    server = Nats(folder, config)
+    server = Nats(folder, config, jetstream=jetstream)
     server.start()
     try:
         yield server

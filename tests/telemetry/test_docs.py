@@ -66,7 +66,7 @@ def busy(telemetry: Telemetry) -> dict[str, set[str]]:
             outcome="client_disconnect",
         )
     )  # fmt: skip
-    telemetry.nats = lambda: NatsReading(connected=True, hints={"sent": 1})
+    telemetry.nats = lambda: NatsReading(connected=True, hints={"sent": 1}, events=(1, 0.5))
     families = text_string_to_metric_families(telemetry.render_metrics()[0].decode())
     return {s.name: set(s.labels) for f in families for s in f.samples}
 

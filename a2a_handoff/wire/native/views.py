@@ -276,6 +276,15 @@ def event_out(recorded: Recorded, handoff: Handoff, *, trace_url: str = "") -> o
     )
 
 
+def event_reference(event: out.EventOut) -> bytes:
+    """A CloudEvent without its data, where those are too large: ``dataref`` leads to them.
+
+    Source: the dataref extension of CloudEvents 1.0.
+    """
+    where = f"/api/handoffs/{event.subject}/events?after={event.seq - 1}&limit=1"
+    return msgspec.json.encode(event.model_dump(exclude={"data"}) | {"dataref": where})
+
+
 def agent_event_out(
     news: str, agent_id: str, view: AgentView | None, *, at: float, event_id: str
 ) -> out.AgentEventOut:

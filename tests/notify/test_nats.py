@@ -321,7 +321,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_tls_is_spoken_with_both_sides_known(tmp_path: Path, certificate: Path) -> None:
+def test_tls_is_spoken_with_both_sides_known(
+    tmp_path: Path, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     tls = f'tls {{ cert_file: "{certificate}", key_file: "{certificate}", ca_file: "{certificate}", verify: true }}'
     with nats_server(tmp_path, tls) as server:
 
@@ -330,9 +332,10 @@ def test_tls_is_spoken_with_both_sides_known(tmp_path: Path, certificate: Path) 
             known: dict[str, Any] = {"ca": certificate, "cert": certificate}
             async with _notifier(url, **known) as one, _notifier(url, **known) as other:
                 await _all_connected(one, other)
-                async with _notifier(url) as trusts_nobody, _notifier(url, ca=certificate) as shows_nothing:
-                    woken = await _wakes(one, other, "log")
-                    return [woken, trusts_nobody.connected, shows_nothing.connected]
+                woken = await _wakes(one, other, "log")
+            async with _notifier(url) as trusts_nobody, _notifier(url, ca=certificate) as shows_nothing:
+                await _until(lambda: len(caplog.records) >= 2)
+                return [woken, trusts_nobody.connected, shows_nothing.connected]
 
         assert _run(scene()) == [True, False, False]
 

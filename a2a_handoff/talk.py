@@ -142,7 +142,7 @@ class Talk:
     async def _park(self) -> None:
         """Leave the target alone until it calls back, but for a look now and then."""
         with contextlib.suppress(AgentError):
-            while self.hinted:
+            while self.hinted or self.overtaken:
                 if await self.ask_on():
                     return
         again = ev.Schedule(

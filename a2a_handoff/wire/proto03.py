@@ -22,6 +22,7 @@ from msgspec import Raw
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire import shapes
+from a2a_handoff.wire.protonames import JSON_NAMES
 from a2a_handoff.wire.shapes import fields_of, pack
 
 _FILE_IN: Mapping[str, str] = MappingProxyType({"fileWithUri": "uri", "fileWithBytes": "bytes"})
@@ -30,18 +31,13 @@ _ROLES_OUT: Mapping[bytes, Raw] = MappingProxyType(
     {b'"user"': Raw(b'"ROLE_USER"'), b'"agent"': Raw(b'"ROLE_AGENT"')}
 )
 
-#: Names of the proto, which parsers of ProtoJSON take beside those of its JSON.
+#: Names of the proto, which parsers of ProtoJSON take beside those of its JSON: those of 1.0 and of 0.3.
 _JSON_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "message_id": "messageId",
-        "context_id": "contextId",
-        "task_id": "taskId",
-        "reference_task_ids": "referenceTaskIds",
+        **JSON_NAMES,
         "file_with_uri": "fileWithUri",
         "file_with_bytes": "fileWithBytes",
         "mime_type": "mimeType",
-        "accepted_output_modes": "acceptedOutputModes",
-        "history_length": "historyLength",
         "config_id": "configId",
         "push_notification": "pushNotificationConfig",
         "pushNotification": "pushNotificationConfig",

@@ -19,7 +19,8 @@ from msgspec import Raw
 
 from a2a_handoff.wire.fields import members_of
 
-_JSON_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+#: The name in the proto of 1.0 -> the name in its JSON.
+JSON_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "message_id": "messageId",
         "context_id": "contextId",
@@ -42,15 +43,15 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 def json_names(members: dict[str, Raw]) -> dict[str, Raw]:
     """The members under the names of the JSON; the same mapping if they have these already."""
-    if _JSON_NAMES.keys().isdisjoint(members):
+    if JSON_NAMES.keys().isdisjoint(members):
         return members
-    named = {_JSON_NAMES.get(name, name): value for name, value in members.items()}
-    return named | {name: value for name, value in members.items() if name not in _JSON_NAMES}
+    named = {JSON_NAMES.get(name, name): value for name, value in members.items()}
+    return named | {name: value for name, value in members.items() if name not in JSON_NAMES}
 
 
 def json_name(name: str) -> str:
     """The name of the JSON for one of either kind."""
-    return _JSON_NAMES.get(name, name)
+    return JSON_NAMES.get(name, name)
 
 
 def message_names(body: bytes) -> bytes:

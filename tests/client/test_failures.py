@@ -354,7 +354,6 @@ BROKEN = {
     "message is text": b'{"jsonrpc":"2.0","id":"1","result":{"message":"hi"}}',
     "status is text": b'{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"t","status":"done"}}}',
     "artifact is a number": b'{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"t","status":{},"artifacts":[1]}}}',
-    "artifact without id": b'{"jsonrpc":"2.0","result":{"task":{"id":"t","status":{},"artifacts":[{"parts":[]}]}}}',
 }
 
 

@@ -13,7 +13,7 @@ COPY a2a_handoff a2a_handoff
 # What is installed has the versions and hashes of the lock; of the lock only what the wheel and its extras need is.
 RUN uv build --wheel --out-dir /wheels \
  && uv venv /opt/a2a-handoff \
- && echo "$(ls /wheels/*.whl)[auth,grpc,mcp,postgres,signing] --hash=sha256:$(sha256sum /wheels/*.whl | cut -d ' ' -f 1)" > /wheels/requirements.txt \
+ && echo "$(ls /wheels/*.whl)[auth,grpc,mcp,nats,postgres,signing] --hash=sha256:$(sha256sum /wheels/*.whl | cut -d ' ' -f 1)" > /wheels/requirements.txt \
  && uv pip install --python /opt/a2a-handoff/bin/python --require-hashes --only-binary :all: --compile-bytecode \
       --constraint requirements.lock --requirement /wheels/requirements.txt
 

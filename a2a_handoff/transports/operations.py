@@ -83,9 +83,15 @@ class Operations:
     def extended_card(self, asker: Asker) -> bytes:
         """The card for those who said who they are (A2A 1.0 section 3.1.11).
 
-        Raises ``extended_agent_card_not_configured`` where nobody has to say it.
+        Where nobody has to say it, the public card declares no other one. Raises for that
+        ``unsupported_operation`` (1.0 section 3.3.4), and ``extended_agent_card_not_configured`` to callers
+        of 0.3, which has no other error for it.
         """
         if self._extended_card is None or not asker.principal.authenticated:
+            if asker.generation is Generation.V1_0:
+                raise HandoffError(
+                    Code.UNSUPPORTED_OPERATION, "There is no extended card here. Use the public card."
+                )
             raise HandoffError(Code.EXTENDED_CARD_NOT_CONFIGURED)
         return self._extended_card(asker.principal, asker.face)
 

@@ -212,7 +212,9 @@ def test_an_open_broker_looks_at_no_token(tmp_path: Any) -> None:
         card = b.http.get("/.well-known/agent-card.json").json()
         assert "securitySchemes" not in card
         assert not card["capabilities"].get("extendedAgentCard")
-        assert b.rpc("GetExtendedAgentCard", {})["error"]["code"] == -32007
+        assert b.rpc("GetExtendedAgentCard", {})["error"]["code"] == -32004
+        old = b.rpc("agent/getAuthenticatedExtendedCard", {}, version="")
+        assert old["error"]["code"] == -32007
 
 
 # --- cards ---------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ SUITES = (
             f"{_PROTOCOL}/test_a2a_v030_new_methods.py::TestTasksList::test_tasks_list_with_existing_tasks": _OWN_CALL,
             f"{_PROTOCOL}/test_extended_agent_card.py::test_extended_agent_card_response_format": (
                 "asks for an extended card that the card does not declare; the answer is "
-                "ExtendedAgentCardNotConfiguredError (1.0 section 3.1.11)"
+                "UnsupportedOperationError (1.0 section 3.3.4)"
             ),
             f"{_PROTOCOL}/test_tasks_list_method.py::TestBasicListing::test_list_tasks_empty_when_none_exist": _PAGE_SIZE,
             f"{_PROTOCOL}/test_tasks_list_method.py::TestPagination::test_default_page_size": _PAGE_SIZE,

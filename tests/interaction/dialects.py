@@ -20,12 +20,14 @@ METHODS: Mapping[str, str] = {
     "list": "ListTasks", "cancel": "CancelTask", "subscribe": "SubscribeToTask",
     "set_push": "CreateTaskPushNotificationConfig", "get_push": "GetTaskPushNotificationConfig",
     "list_push": "ListTaskPushNotificationConfigs", "delete_push": "DeleteTaskPushNotificationConfig",
+    "card": "GetExtendedAgentCard",
 }  # fmt: skip
 METHODS_03: Mapping[str, str] = {
     "send": "message/send", "stream": "message/stream", "get": "tasks/get",
     "list": "tasks/list", "cancel": "tasks/cancel", "subscribe": "tasks/resubscribe",
     "set_push": "tasks/pushNotificationConfig/set", "get_push": "tasks/pushNotificationConfig/get",
     "list_push": "tasks/pushNotificationConfig/list", "delete_push": "tasks/pushNotificationConfig/delete",
+    "card": "agent/getAuthenticatedExtendedCard",
 }  # fmt: skip
 METHODS_01: Mapping[str, str] = {
     "send": "tasks/send", "stream": "tasks/sendSubscribe", "get": "tasks/get",
@@ -45,6 +47,7 @@ class Dialect:
     wraps = True
     push_member = "taskPushNotificationConfig"
     push_ids = ("taskId", "id")
+    card_path = "/extendedAgentCard"
 
     def message(self, ask: Ask) -> dict[str, Any]:
         message: dict[str, Any] = {
@@ -137,6 +140,7 @@ class Dialect03Http(Dialect):
     """A2A 0.3 over HTTP+JSON, which is the ProtoJSON of its proto."""
 
     version = ""
+    card_path = "/card"
     push_member = "pushNotification"
 
     def push_params(self, task_id: str, config_id: str, config: dict[str, Any] | None) -> dict[str, Any]:

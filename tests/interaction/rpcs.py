@@ -19,7 +19,7 @@ from tests.interaction.seen import Refused, written
 from tests.interaction.wires import Wire
 
 _NAMES_03: Mapping[str, str] = {
-    "subscribe": "TaskSubscription", "list_push": "ListTaskPushNotificationConfig",
+    "subscribe": "TaskSubscription", "list_push": "ListTaskPushNotificationConfig", "card": "GetAgentCard",
 }  # fmt: skip
 
 
@@ -49,8 +49,7 @@ class Grpc(Wire):
         request = service.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[name].input_type
         message = getattr(service, request.name)()
         json_format.Parse(written(self._named(operation, params), facts), message)
-        named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
-        metadata = [(key.lower(), value) for key, value in {**named, **headers}.items()]
+        metadata = [(key.lower(), value) for key, value in {**self.named, **headers}.items()]
         with grpc.insecure_channel(f"127.0.0.1:{self.broker.app.grpc_port}") as channel:
             try:
                 answer = getattr(stub(channel), name)(message, metadata=metadata, timeout=30)
@@ -81,6 +80,8 @@ class Grpc03(Grpc):
     def _named(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation in ("send", "stream"):
             return {("message" if name == "request" else name): value for name, value in params.items()}
+        if operation == "card":
+            return {}
         task_id = params.pop("taskId", "")
         if operation == "list_push":
             return {"parent": f"tasks/{task_id}"}

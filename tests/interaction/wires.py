@@ -28,6 +28,13 @@ class Wire(Surface):
         self.broker, self.name, self.dialect = broker, name, dialect
         self.returned = "failed" if isinstance(dialect, Dialect01) else "rejected"
         self.codes = "jsonrpc"
+        self.token: Mapping[str, str] = {}
+        """The header of who calls, if the broker asks."""
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What every call names: its version, and who calls."""
+        return ({"A2A-Version": self.dialect.version} if self.dialect.version else {}) | dict(self.token)
 
     # the binding: one call, one stream
 
@@ -116,21 +123,19 @@ class Wire(Surface):
         return self.call("delete_push", self.dialect.push_params(task_id, config_id, None), {}, "")
 
     def post(self, path: str, body: Any, headers: Mapping[str, str], facts: str) -> httpx.Response:
-        named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
         content = written(body, facts)
         return self.broker.http.post(
-            path, content=content, headers={"Content-Type": "application/json", **named, **headers}
+            path, content=content, headers={"Content-Type": "application/json", **self.named, **headers}
         )
 
     def listen(
         self, method: str, path: str, body: Any, headers: Mapping[str, str], facts: str = ""
     ) -> Iterator[Any]:
-        named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
         with self.broker.http.stream(
             method,
             path,
             content=written(body, facts) if body is not None else None,
-            headers={"Content-Type": "application/json", **named, **headers},
+            headers={"Content-Type": "application/json", **self.named, **headers},
         ) as answer:
             if not answer.headers["content-type"].startswith("text/event-stream"):
                 answer.read()
@@ -197,22 +202,22 @@ class Rest(Wire):
             task_id = params.pop("id", "")
             path = f"{self._prefix}/tasks/{task_id}" if operation == "get" else f"{self._prefix}/tasks"
             query = {k: str(v).lower() if isinstance(v, bool) else v for k, v in params.items()}
-            named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
-            answer = self.broker.http.get(path, params=query, headers={**named, **headers})
+            answer = self.broker.http.get(path, params=query, headers={**self.named, **headers})
         elif operation == "cancel":
             answer = self.post(f"{self._prefix}/tasks/{params['id']}:cancel", {}, headers, facts)
         elif operation in PUSH_VERBS:
             answer = self._push(PUSH_VERBS[operation], params)
+        elif operation == "card":
+            answer = self.broker.http.get(f"{self._prefix}{self.dialect.card_path}", headers=self.named)
         else:
             answer = self.post(f"{self._prefix}/message:send", params, headers, facts)
         return _rest_result(answer)
 
     def _push(self, verb: str, params: dict[str, Any]) -> httpx.Response:
         path = f"{self._prefix}/tasks/{params.pop('taskId')}/pushNotificationConfigs"
-        named = {"A2A-Version": self.dialect.version} if self.dialect.version else {}
         if verb == "POST":
-            return self.broker.http.post(path, json=params, headers=named)
-        return self.broker.http.request(verb, "/".join((path, *params.values())), headers=named)
+            return self.broker.http.post(path, json=params, headers=self.named)
+        return self.broker.http.request(verb, "/".join((path, *params.values())), headers=self.named)
 
     def follow(
         self, operation: str, params: dict[str, Any], headers: Mapping[str, str], facts: str

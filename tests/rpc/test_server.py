@@ -495,12 +495,12 @@ def test_a_task_that_is_not_there_is_not_found_by_whatever_asks_for_it(line: Lin
 
 
 def test_the_extended_card_is_answered_as_over_json(line: Line) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}
-    over_json = line.broker.http.post("/", json=body, headers={"A2A-Version": "1.0"}).json()
-    for call in (
-        lambda: line.v10.GetExtendedAgentCard(v10.GetExtendedAgentCardRequest()),
-        lambda: line.v03.GetAgentCard(v03.GetAgentCardRequest()),
-    ):
+    calls: list[tuple[str, str, Callable[[], Any]]] = [
+        ("1.0", "GetExtendedAgentCard", lambda: line.v10.GetExtendedAgentCard(v10.GetExtendedAgentCardRequest())),
+        ("0.3", "agent/getAuthenticatedExtendedCard", lambda: line.v03.GetAgentCard(v03.GetAgentCardRequest())),
+    ]  # fmt: skip
+    for version, method, call in calls:
+        over_json = line.broker.rpc(method, {}, version=version)
         told = refused(call)
         assert told.reason == over_json["error"]["data"][0]["reason"]
         assert told.message == over_json["error"]["message"]

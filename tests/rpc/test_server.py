@@ -6,6 +6,7 @@ What every surface does is tested in ``tests/interaction``, over gRPC too.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -166,6 +167,25 @@ def test_a_compressed_message_counts_with_its_whole_size(line: Line) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         call(body, compression=grpc.Compression.Gzip, timeout=WAIT_S)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_metadata_over_the_limit_of_a_head_is_refused_and_the_broker_goes_on(line: Line) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        line.raw(message("big-head").SerializeToString(), traceparent="x" * 200_000)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert line.agent.calls == []
+    assert line.raw(message("small-head").SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "words", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01" * 40, b"\x00" * 5_000]
+)
+def test_what_is_no_http_2_is_hung_up_on(line: Line, words: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", line.broker.app.grpc_port), timeout=WAIT_S) as raw:
+        raw.sendall(words)
+        while raw.recv(65_536):
+            pass
+    assert line.raw(message("after-that").SerializeToString())
 
 
 def test_a_call_without_a_message_is_refused(line: Line) -> None:

@@ -51,7 +51,13 @@ def test_an_address_of_an_agent_that_is_not_there_says_so(tmp_path: Path) -> Non
 
 def test_an_agent_that_has_a_card_is_shown_with_it_byte_for_byte(tmp_path: Path) -> None:
     with running(Agent(completes)) as url, broker(tmp_path) as b:
-        own = json.dumps(card(url) | {"x-unknown": 1.0, "signatures": [{"protected": "e", "signature": "s"}]})
+        own = json.dumps(
+            card(url)
+            | {
+                "x-unknown": 1.0,
+                "signatures": [{"protected": "eyJhbGciOiJFUzI1NiIsImtpZCI6ImsifQ", "signature": "c2lnbmVk"}],
+            }
+        )
         b.http.post("/api/agents", content=f'{{"agent_id": "worker", "card": {own}}}')
         b.http.post("/api/agents", json={"agent_id": "puller"})
         for path in ("agent-card.json", "agent.json"):

@@ -24,6 +24,7 @@ FRAMES = {
     "create": {"type": "create", "id": 2, "handoff": HANDOFF},
     "broadcast": {"type": "broadcast", "id": 3, **BROADCAST},
     "heartbeat": {"type": "heartbeat", "id": 4, "status": "busy", "in_flight": 1},
+    "token": {"type": "token", "id": 5, "token": "a.b.c"},
 }
 ENDS = itertools.count(1)
 

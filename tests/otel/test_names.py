@@ -91,7 +91,7 @@ def test_three_seconds_is_an_edge_of_the_buckets_of_transitions() -> None:
 def test_the_signals_in_the_table_are_all_that_there_are() -> None:
     page = (OTEL / "README.md").read_text(encoding="utf-8")
     table = page.partition("## Signals")[2].partition("\n## ")[0]
-    metrics = set(re.findall(r"^\| `((?:handoff|http)_\w+)` \|", table, re.MULTILINE))
+    metrics = set(re.findall(r"^\| `((?:handoff|http|rpc)_\w+)` \|", table, re.MULTILINE))
     assert metrics == {row.prometheus for row in INSTRUMENTS}
     recorded = set(re.findall(r"^\| `(handoff:[\w:]+)` \|", table, re.MULTILINE))
     assert recorded == {rule["record"] for rule in rules() if "record" in rule}

@@ -33,7 +33,10 @@ BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 
 @pytest.fixture
 def editor(tmp_path: Path) -> Generator[Puller]:
-    with broker(tmp_path, cancel_wait=WAIT_S, grpc_port=0) as b, puller(b, "editor", platform="cursor") as agent:
+    with (
+        broker(tmp_path, cancel_wait=WAIT_S, grpc_port=0) as b,
+        puller(b, "editor", platform="cursor") as agent,
+    ):
         yield agent
 
 

@@ -30,12 +30,14 @@ class Heard:
         return self.event["id"]
 
 
-async def read(url: str, stream: str = "events", *, subject: str = ">", least: int = 0) -> list[Heard]:
+async def read(
+    url: str, stream: str = "events", *, subject: str = ">", least: int = 0, within_s: float = WAIT_S
+) -> list[Heard]:
     """Everything in the stream, from its first message on, once there are ``least``."""
     client = await nats.connect(url, allow_reconnect=False)
     try:
         context = client.jetstream()
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(within_s):
             while await _size(context, stream) < least:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.02)
         config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, filter_subject=subject)

@@ -22,11 +22,12 @@ from tests.support.wire import eventually
 
 @dataclass(frozen=True)
 class Maker:
-    """What is known of an agent: how it begins what it says, and whether it stops when it is asked to."""
+    """What is known of an agent: how it begins what it says, whether it stops when asked to, and where its card is."""
 
     kit: str
     says: str
     stops: bool = True
+    card: str = "agent-card.json"
 
     def __str__(self) -> str:
         return self.kit
@@ -38,6 +39,7 @@ MAKERS = (
     Maker("agent_framework", "framework heard "),
     # Its timestamps have no zone, and what it runs goes on when it is asked to stop.
     Maker("pydantic_ai", "pydantic heard ", stops=False),
+    Maker("first_generation", "first heard ", stops=False, card="agent.json"),
 )
 
 
@@ -48,7 +50,7 @@ def hired(folder: Path, maker: Maker) -> Generator[Served]:
         foreign.serving(maker.kit, f"{maker.kit}_agent.py", folder) as url,
         served(folder, forked=True, cancel_wait=2, webhook_retry_delay=0.1) as broker,
     ):
-        broker.register("parrot", card_url=f"{url}/.well-known/agent-card.json")
+        broker.register("parrot", card_url=f"{url}/.well-known/{maker.card}")
         yield broker
 
 

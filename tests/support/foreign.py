@@ -61,6 +61,7 @@ PROGRAMS = (
     Program("sdk_0_3", "a2a-sdk", "client", f"0.3 on {_BOTH}"),
     Program("sdk_0_2", "a2a-sdk", "client", "0.2 on JSON-RPC"),
     Program("first_generation", "agent2agent-client", "client", "the first generation, JSON-RPC"),
+    Program("first_generation", "agent2agent-server", "agent", "the first generation, JSON-RPC"),
     Program("fasta2a_0_2", "fasta2a", "client", "its own dialect of the first generation, JSON-RPC"),
     Program("agent_framework", "agent-framework-a2a", "client, agent", "1.0 on JSON-RPC"),
     Program("google_adk", "google-adk", "client, agent", "1.0 on JSON-RPC"),

@@ -24,6 +24,7 @@ from a2a_handoff.app import Application, ConfigurationError
 from a2a_handoff.config import Settings
 from a2a_handoff.notify.link import Access, NatsLink
 from a2a_handoff.notify.nats import PENDING_MAX, NatsNotifier, wake_subject
+from tests.notify.credentials import credentials
 from tests.support.nats import Nats, nats_server
 from tests.support.running import broker, free_port
 from tests.support.wire import eventually, metric
@@ -289,6 +290,23 @@ def test_a_wrong_password_is_told_once_and_never_shown(
     (said,) = [record.getMessage() for record in caplog.records if record.name == "a2a_handoff.nats"]
     assert "Authorization Violation" in said
     assert "s3cret" not in caplog.text
+
+
+def test_credentials_are_read_from_a_file_anew_for_each_connection(tmp_path: Path) -> None:
+    good, config = credentials(tmp_path)
+    used = tmp_path / "used.creds"
+    used.write_text("not yet")
+    with nats_server(tmp_path, config, jetstream=False) as server:
+
+        async def scene() -> list[bool]:
+            async with _notifier(server.url, creds=used) as one, _notifier(server.url, creds=good) as other:
+                await _all_connected(other)
+                before = one.connected
+                used.write_bytes(good.read_bytes())
+                await _all_connected(one)
+                return [before, await _wakes(one, other, "log")]
+
+        assert _run(scene()) == [False, True]
 
 
 @pytest.fixture(scope="module")

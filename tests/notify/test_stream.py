@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from pathlib import Path
@@ -224,6 +225,21 @@ def test_a_server_that_was_restarted_gets_what_happened_meanwhile(
         _whole(heard)
         eventually(lambda: metric(b.http.get("/metrics").text, "handoff_events_lag_seconds") == 0)
         assert metric(b.http.get("/metrics").text, "handoff_events_published_total") == count
+
+
+def test_a_server_that_says_nothing_holds_no_handoff_up(tmp_path: Path, server: Nats) -> None:
+    with broker(tmp_path, **_settings(server)) as b:
+        made = [_hand_off(b)]
+        server.freeze()
+        began = time.monotonic()
+        made += [_hand_off(b) for _ in range(20)]
+        assert time.monotonic() - began < WAIT_S / 2
+        eventually(lambda: "NATS is away" in b.http.get("/readyz").text, within_s=WAIT_S)
+        server.thaw()
+        count = sum(len(b.log(handoff_id)) for handoff_id in made)
+        heard = events(server.url, least=count, within_s=2 * WAIT_S)
+    assert len(heard) == count
+    _whole(heard)
 
 
 def test_a_broker_that_died_between_the_stream_and_its_mark_tells_nothing_twice(

@@ -2,8 +2,8 @@
 
 Duty: ``ports.Hints`` on one connection of its own, for brokers that have nothing else in common.
 Rules: topics gather while one statement is under way, and for ``GATHER_S`` after it, so many cost little and
-a single one waits for nothing. What is lost while the connection is gone stays so; who waits looks now and
-then.
+a single one waits for nothing. Nothing is sent while nobody else listens, which is looked for every
+``LOOK_S`` seconds. What is lost while the connection is gone stays so; who waits looks now and then.
 Sources: PostgreSQL manual, NOTIFY. Not here: what is truth (``postgres``).
 """
 
@@ -18,8 +18,14 @@ from a2a_handoff.ports import StoreUnavailable
 from a2a_handoff.stores.postgres_server import Server, Session
 
 GATHER_S = 0.003
+LOOK_S = 2.0
 _AGAIN_S = 1.0
+_NAME = "a2a-handoff hints"
 _CHANNEL = "a2a_handoff"
+_LISTENING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()
+"""
 _NOTIFY = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) AS t (topic)"
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +59,7 @@ class PostgresHints:
 
     async def _carry(self) -> None:
         try:
-            session = await self._server.connect()
+            session = await self._server.connect(name=_NAME)
         except StoreUnavailable:
             # The store says so itself.
             await asyncio.sleep(_AGAIN_S)
@@ -70,10 +76,17 @@ class PostgresHints:
             session.drop()
 
     async def _send_all(self, session: Session) -> None:
+        now = asyncio.get_running_loop().time
+        others, look_at = 0, now()
         while not session.closed:
             await self._something.wait()
             self._something.clear()
-            if self._topics and not session.closed:
-                topics, self._topics = list(self._topics), {}
+            if not self._topics or session.closed:
+                continue
+            topics, self._topics = list(self._topics), {}
+            if now() >= look_at:
+                ((others,),) = await session.rows(_LISTENING, _NAME)
+                look_at = now() + LOOK_S
+            if others:
                 await session.rows(_NOTIFY, _CHANNEL, topics)
                 await asyncio.sleep(GATHER_S)

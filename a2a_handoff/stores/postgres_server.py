@@ -136,14 +136,16 @@ class Server:
             "postgresql://" + hide_password(url).partition("?")[0].rpartition("@")[2].rpartition("://")[2]
         )
 
-    async def connect(self) -> Session:
-        """A session that writes. Raises ``StoreUnavailable``."""
+    async def connect(self, *, name: str = "") -> Session:
+        """A session that writes, by which others see that it is there. Raises ``StoreUnavailable``."""
         try:
             connection = await asyncpg.connect(
                 self._url,
                 timeout=CONNECT_S,
                 command_timeout=ANSWER_S,
-                server_settings=SETTINGS | {"plan_cache_mode": "force_generic_plan"},
+                server_settings=SETTINGS
+                | {"plan_cache_mode": "force_generic_plan"}
+                | ({"application_name": name} if name else {}),
             )
         except Exception as error:  # noqa: BLE001 - wrong URLs and dying servers have many ways to fail
             raise self.fault(error) from None

@@ -51,8 +51,8 @@ WHERE handoff_id = $2 AND kind = $3 AND attempt = $4 AND ref = $5 AND owner = $1
 _CLAIM = """
 WITH due AS (
     SELECT handoff_id, kind, attempt, ref FROM work
-    WHERE wake_at <= $3 ORDER BY wake_at, handoff_id, kind, attempt, ref LIMIT $4
-    FOR UPDATE SKIP LOCKED
+    WHERE wake_at <= $3 AND kind = ANY ($5::text[])
+    ORDER BY wake_at, handoff_id, kind, attempt, ref LIMIT $4 FOR UPDATE SKIP LOCKED
 )
 UPDATE work
 SET owner = $1, wake_at = $2, claims = claims + 1, orphaned = orphaned OR owner <> ''
@@ -84,6 +84,9 @@ WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
     = (held.handoff_id, held.kind, held.attempt, held.ref)
 """
 
+# What a newer version does is left to it.
+_KINDS = [str(kind) for kind in WorkKind]
+
 NEXT_DUE = "SELECT wake_at FROM work WHERE owner = '' ORDER BY wake_at LIMIT 1"
 
 
@@ -110,7 +113,7 @@ async def keep(session: Session, owner: str, key: WorkKey, *, until: float) -> b
 
 async def claim(session: Session, owner: str, *, now: float, until: float, limit: int) -> list[Work]:
     """Claim what is due and free, or whose lease has ended; oldest due first."""
-    rows = await session.rows(_CLAIM, owner, until, now, limit)
+    rows = await session.rows(_CLAIM, owner, until, now, limit, _KINDS)
     # RETURNING has no order of its own.
     rows.sort(key=lambda row: (row[4], *row[:4]))
     return [

@@ -119,7 +119,7 @@ def test_the_workspace_hears_the_same_in_the_same_order_at_every_broker(tmp_path
         assert heard(first) == heard(second)
 
 
-def test_the_tools_go_on_at_another_broker_from_call_to_call(tmp_path: Path) -> None:
+def test_c089_the_tools_go_on_at_another_broker_from_call_to_call(tmp_path: Path) -> None:
     with replicas(tmp_path) as (a, b):
         here, there = Tools(broker=a, agent="cursor"), Tools(broker=b, agent="cursor")
         a.register("cursor", platform="cursor")

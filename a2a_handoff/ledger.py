@@ -12,8 +12,9 @@ Not here: what is decided (``core.machine``), which work is done (``dispatcher``
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from weakref import WeakValueDictionary
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
@@ -91,7 +92,7 @@ class Ledger:
         self._recorder = recorder
         self._clock = clock
         self._feed = feed
-        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.on_work: Callable[[Sequence[Work], float], None] = lambda _works, _at: None
         """Set by the dispatcher: takes the work that a commit claimed, at what time."""
         self.holds: Callable[[WorkKey], Awaitable[bool]] = _always_ours
@@ -291,7 +292,7 @@ class Ledger:
     async def _commit(self, commit: Commit, befores: Sequence[Handoff | None]) -> Handoff:
         """Write, then tell. The state of the first write is given back."""
         try:
-            pending = asyncio.ensure_future(self.store.commit(commit))
+            pending = self.store.commit(commit)
             try:
                 committed = await asyncio.shield(pending)
             except asyncio.CancelledError:
@@ -417,18 +418,15 @@ class Ledger:
             raise HandoffError(Code.TASK_NOT_FOUND)
         return handoff
 
-    @asynccontextmanager
-    async def _lock(self, handoff_id: str) -> AsyncGenerator[None]:
-        """One change at a time. Order of nesting: a child before its parent, never the other way."""
-        lock, users = self._locks.setdefault(handoff_id, (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                self._locks.pop(handoff_id, None)
+    def _lock(self, handoff_id: str) -> asyncio.Lock:
+        """One change at a time. Order of nesting: a child before its parent, never the other way.
+
+        It is there as long as somebody holds it or waits for it.
+        """
+        lock = self._locks.get(handoff_id)
+        if lock is None:
+            lock = self._locks[handoff_id] = asyncio.Lock()
+        return lock
 
 
 def _always(commands: Sequence[Command]) -> Decide:

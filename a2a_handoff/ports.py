@@ -6,8 +6,9 @@ The service sees the world only through these protocols. Adapters stand above th
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -276,7 +277,7 @@ class Store(Protocol):
         """Write what was accepted, then close."""
         ...
 
-    def commit(self, commit: Commit) -> Awaitable[Committed]:
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Write one transaction; durable when the answer comes.
 
         Raises ``VersionConflict``, ``DuplicateRequest``, ``ChainTaken``.

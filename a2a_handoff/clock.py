@@ -39,10 +39,11 @@ class SystemClock:
             self._sequence += 1
             if self._sequence > 0xFFF:
                 self._last_ms, self._sequence = self._last_ms + 1, 0
-        tail = self._chance.getrandbits(62)
-        value = (self._last_ms << 80) | (0x7 << 76) | (self._sequence << 64) | (0b10 << 62) | tail
-        digits = f"{value:032x}"
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+        now_ms, tail = self._last_ms, self._chance.getrandbits(62) | 0b10 << 62
+        return (
+            f"{now_ms >> 16:08x}-{now_ms & 0xFFFF:04x}-7{self._sequence:03x}"
+            f"-{tail >> 48:04x}-{tail & 0xFFFF_FFFF_FFFF:012x}"
+        )
 
     def new_span_id(self) -> str:
         """Eight random bytes in hex; all zeros is not a span id (W3C Trace Context section 3.2.2.4)."""

@@ -101,6 +101,11 @@ class Feed:
             return None
         return [item for item in log.events if item.seq > seq]
 
+    def first(self, handoff_id: str) -> Event | None:
+        """The event that a handoff began with, or ``None`` if the feed does not have it any more."""
+        log = self._logs.get(handoff_id)
+        return log.events[0].event if log is not None and log.events and log.events[0].seq == 1 else None
+
     def forget(self, handoff_id: str) -> None:
         """Drop a handoff whose log is owned by another writer now."""
         self._drop(handoff_id)

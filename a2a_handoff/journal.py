@@ -130,11 +130,13 @@ class Journal:
 
     async def request_of(self, handoff_id: str) -> ev.HandoffRequested:
         """The event that a handoff began with: its message and its context."""
-        fresh = self._feed.after(handoff_id, 0)
-        first = (fresh or await self._store.read_events(handoff_id, limit=1))[:1]
-        if not first or not isinstance(first[0].event, ev.HandoffRequested):
+        first = self._feed.first(handoff_id)
+        if first is None:
+            log = await self._store.read_events(handoff_id, limit=1)
+            first = log[0].event if log else None
+        if not isinstance(first, ev.HandoffRequested):
             raise HandoffError(Code.TASK_NOT_FOUND)
-        return first[0].event
+        return first
 
     async def reply_of(self, handoff_id: str, message_id: str) -> bytes:
         """A follow-up message of the caller. Raises ``task_not_found``."""

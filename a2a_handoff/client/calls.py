@@ -42,6 +42,8 @@ _JSON = ("Content-Type", "application/json")
 _ANSWER = ("Accept", "application/json, application/a2a+json")
 _STREAM = ("Accept", "text/event-stream, application/json, application/a2a+json")
 
+_URI: Final = EXTENSION_URI.encode()
+
 _text = msgspec.json.Decoder(str)
 
 
@@ -247,7 +249,7 @@ def _activated(agent: Agent, delivery: Delivery) -> tuple[str, ...]:
 
     Whose sender does not speak what it demands is not asked in the first place.
     """
-    declared = agent.speaks_handoff or EXTENSION_URI.encode() in agent.card
+    declared = agent.speaks_handoff or _URI in agent.card
     return tuple(
         uri
         for uri in dict.fromkeys((*delivery.extensions, *agent.required_extensions))

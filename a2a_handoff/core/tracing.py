@@ -243,26 +243,24 @@ def plan_hop(
     """
     policy = inbound.policy if inbound.trusted or inbound.policy == "drop" else "restart"
     header = _sampled(inbound.http)
-    heard = tuple(ref for ref in (_sampled(inbound.context), header) if ref and policy != "drop")
+    heard: tuple[SpanRef, ...] = ()
+    if policy != "drop" and (inbound.context or inbound.http):
+        heard = tuple(filter(None, (_sampled(inbound.context), header)))
     if correlation_id in ("", _NO_TRACE):
         # A name that does not lead back to the caller's trace would split the chain.
-        named = (ref.trace_id for ref in heard if trace_id_of(ref.trace_id, tenant) == ref.trace_id)
-        correlation_id = next(named, "") if policy == "continue" else ""
-        correlation_id = correlation_id or new_correlation_id
+        named = [ref.trace_id for ref in heard if trace_id_of(ref.trace_id, tenant) == ref.trace_id]
+        correlation_id = named[0] if named and policy == "continue" else new_correlation_id
 
     trace_id = stored.trace_id if stored else trace_id_of(correlation_id, tenant)
     sampled = stored.sampled if stored else keeps(trace_id, ratio)
     root = root_span_id(trace_id)
     stands_in = stored.span_id if stored else ""
-    inside = next(
-        (
-            ref
-            for ref in heard
-            if ref.trace_id == trace_id and policy == "continue" and agent_span_id(ref.span_id) != stands_in
-        ),
-        None,
-    )
-    outside = tuple(ref for ref in heard if ref.trace_id != trace_id)
+    inside: SpanRef | None = None
+    outside: tuple[SpanRef, ...] = ()
+    if heard:
+        ours = [ref for ref in heard if ref.trace_id == trace_id and policy == "continue"]
+        inside = next((ref for ref in ours if agent_span_id(ref.span_id) != stands_in), None)
+        outside = tuple(ref for ref in heard if ref.trace_id != trace_id)
     if inside is not None:
         parent, source = inside.span_id, ParentSource.PROPAGATED
     elif stored is not None:
@@ -278,9 +276,9 @@ def plan_hop(
             server = _server_span(call, replace(theirs, span_id=new_span_id()), theirs.span_id)
             outside = (server.span, *outside)
         else:
-            ours = SpanRef(trace_id=trace_id, span_id=new_span_id(), sampled=sampled)
-            server = _server_span(call, ours, parent)
-            parent = ours.span_id
+            own = SpanRef(trace_id=trace_id, span_id=new_span_id(), sampled=sampled)
+            server = _server_span(call, own, parent)
+            parent = own.span_id
 
     return HopTrace(
         trace_id=trace_id,

@@ -88,7 +88,7 @@ def _handoff_row(write: HandoffWrite) -> HandoffRow:
         handoff.created_at,
         handoff.updated_at,
         handoff.version,
-        handoff.state.value,
+        str(handoff.state),
         0 if handoff.state.terminal else 1,
         handoff.holder,
         handoff.face,
@@ -129,7 +129,8 @@ def touched(commits: Iterable[Prepared]) -> Touched:
             handoff = write.handoff
             found.handoffs.add(handoff.id)
             if write.expected_version == 0:
-                found.chains.add(handoff.correlation_id)
+                if handoff.correlation_id != handoff.id:  # named after a new handoff a chain is new too
+                    found.chains.add(handoff.correlation_id)
                 if commit.alias:
                     found.aliases.add((handoff.tenant, commit.alias_owner, commit.alias))
         if (request := commit.request_key) is not None:

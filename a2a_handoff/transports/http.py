@@ -1,6 +1,7 @@
 """HTTP/1.1 as uvicorn speaks it, with the bounds that it lacks.
 
-Duty: how large the head of a request may be, and how long a request may take to arrive whole.
+Duty: how large the head of a request may be, and how long a request may take to arrive whole; that head and
+body of an answer go out together.
 Rules: what is too large or too late is told so if it can be (431, 408), and its connection is closed.
 Only waiting for the client counts: an answer, a stream too, takes as long as it takes.
 Sources: RFC 9110 section 15.5.9 (408), RFC 6585 section 5 (431).
@@ -16,6 +17,43 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 #: What a header costs beside its bytes: a flood of empty ones is a flood.
 _HEADER_COST = 32
+
+_Bytes = bytes | bytearray | memoryview
+
+
+class _Answers(asyncio.Transport):
+    """What answers are written to: a head waits for its body until the end of this turn of the loop.
+
+    So an answer is one piece for the kernel, and for its reader.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._head: _Bytes = b""
+
+    def write(self, data: _Bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif bytes(data[:5]) == b"HTTP/":
+            self._head = data
+            self._loop.call_soon(self._send_head)
+        else:
+            self._transport.write(data)
+
+    def _send_head(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._send_head()
+        self._transport.close()
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -36,6 +74,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._too_large = False
         self._since = 0.0
         self._alarm: asyncio.TimerHandle | None = None
+        self._answers: _Answers
 
     # --- the head --------------------------------------------------------------------------------
 
@@ -70,6 +109,8 @@ class BoundedHttp(HttpToolsProtocol):
         """The head is there."""
         self._in_head = False
         super().on_headers_complete()
+        if self.cycle and self.cycle.transport is self.transport:
+            self.cycle.transport = self._answers
 
     def _grow(self, size: int) -> None:
         self._head += size
@@ -92,6 +133,7 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connects."""
         super().connection_made(transport)
+        self._answers = _Answers(transport, self.loop)
         self._since = self.loop.time()
         self._alarm = self.loop.call_later(self._arrival_s, self._look)
 

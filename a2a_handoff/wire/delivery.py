@@ -38,6 +38,7 @@ from a2a_handoff.wire.directive import Directive, Verb, read_directive
 from a2a_handoff.wire.fields import members_of
 
 _ENCODE = msgspec.json.Encoder().encode
+_NAMES = msgspec.json.Decoder(list[str] | None).decode
 
 
 def fitted_context(event: ev.HandoffRequested, agent: Agent, count: Count) -> Fit:
@@ -229,7 +230,7 @@ def _with_extension(message: bytes, package: bytes) -> bytes:
     members: dict[str, Any] = dict(members_of(message) or {})
     metadata = bytes(members.get("metadata", b""))
     members["metadata"] = Raw(_with_member(metadata, EXTENSION_URI, package, without=CONTEXT_KEY))
-    named = msgspec.json.decode(members.get("extensions", b"null"), type=list[str] | None) or []
+    named = (_NAMES(members["extensions"]) if "extensions" in members else None) or []
     members["extensions"] = named if EXTENSION_URI in named else [*named, EXTENSION_URI]
     return _ENCODE(members)
 

@@ -29,6 +29,7 @@ from a2a_handoff.core.agents import fold
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.ports import ANONYMOUS, USUAL_SCOPES, Principal
+from a2a_handoff.security.card_keys import fault_of
 from a2a_handoff.security.keyring import PublicKeys
 from a2a_handoff.security.principals import TENANT, expired, refused
 
@@ -128,7 +129,7 @@ class TokenGate:
             header = msgspec.json.decode(
                 base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)), type=_Header
             )
-        except (ValueError, msgspec.DecodeError):  # binascii.Error is a ValueError
+        except (ValueError, RecursionError):  # those of base64 and msgspec are ValueErrors
             raise refused("The token is not a JSON Web Token.") from None
         key, algorithms = await self._key_for(header)
         try:
@@ -143,6 +144,8 @@ class TokenGate:
             key = await self._keys.find(header.kid)
             if key is None:
                 raise refused("The token is signed with a key that is not known.")
+            if fault := fault_of(key, self._now()):
+                raise refused(f"The token is signed with a key that {fault}.")
             return key, list(_WITH_KEYS)
         raise refused("The token is signed in a way that is not accepted.")
 
@@ -200,9 +203,13 @@ def _time(claims: Mapping[str, Any], claim: str) -> float | None:
     value = claims.get(claim)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    try:
+        time = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:
+        time = math.inf
+    if not math.isfinite(time):
         raise refused(f"The token is wrong: {claim} is not a time.")
-    return float(value)
+    return time
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:

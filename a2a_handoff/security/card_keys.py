@@ -125,7 +125,7 @@ def load_signing_key(path: Path, key_id: str = "") -> SigningKey:
 def _from_jwk(raw: bytes) -> Key:
     try:
         return JWKRegistry.import_key(msgspec.json.decode(raw, type=dict[str, Any]))
-    except (msgspec.MsgspecError, JoseError, ValueError, TypeError):
+    except (msgspec.MsgspecError, JoseError, ValueError, TypeError, LookupError, RecursionError):
         raise KeyFault("is no JSON Web Key") from None
 
 

@@ -118,7 +118,10 @@ class PublicKeys:
 
 def _keys_of(document: bytes) -> dict[str, Key]:
     """The usable keys of a set. Raises ``ValueError`` if it is none, or has none."""
-    decoded: Any = msgspec.json.decode(document)
+    try:
+        decoded: Any = msgspec.json.decode(document)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     listed: Any = cast("dict[str, Any]", decoded).get("keys") if isinstance(decoded, dict) else None
     if not isinstance(listed, list):
         raise ValueError("that is no JSON Web Key Set")  # noqa: TRY004 - what it says is wrong, not its type
@@ -127,12 +130,12 @@ def _keys_of(document: bytes) -> dict[str, Key]:
         if not isinstance(entry, dict):
             continue
         said = cast("dict[str, Any]", entry)
-        if said.get("kty") not in _TYPES or said.get("use", "sig") != "sig":
-            continue
         try:
+            if said.get("kty") not in _TYPES or said.get("use", "sig") != "sig":
+                continue
             key = JWKRegistry.import_key(said)
             key.ensure_kid()
-        except (JoseError, ValueError, TypeError):
+        except (JoseError, ValueError, TypeError, LookupError):  # a curve that nobody here knows is the last
             continue
         found[str(key.kid)] = key
     if not found:

@@ -38,6 +38,10 @@ def _refusal(authorization: str, gate: TokenGate | None = None) -> HandoffError:
     return caught.value
 
 
+def _base64(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
 def _bearing(sub: str = "editor", **more: Any) -> str:
     return f"Bearer {token(sub, **more)}"
 
@@ -79,6 +83,7 @@ def test_scopes_are_words_or_a_list_and_all_but_the_rare_ones_without_a_word(
         ("Bearer a.b.c", "not a JSON Web Token"),
         ("Bearer " + "a" * 20_000, "too long"),
         (_bearing()[:-6] + "AAAAAA", "signature"),
+        ("Bearer " + _base64(b'{"alg":"HS256","x":' + b"[" * 5_000) + ".e30.", "not a JSON Web Token"),
     ],
 )
 def test_what_is_no_token_of_ours_is_refused_and_says_why(header: str, why: str) -> None:
@@ -94,6 +99,8 @@ def test_what_is_no_token_of_ours_is_refused_and_says_why(header: str, why: str)
         ({"exp": "tomorrow"}, "exp is not a time"),
         ({"exp": True}, "exp is not a time"),
         ({"exp": {}}, "exp is not a time"),
+        ({"exp": 10**400}, "exp is not a time"),
+        ({"nbf": -(10**400)}, "nbf is not a time"),
         ({"lasts_s": -120}, "expired"),
         ({"iat": "now"}, "iat is not a time"),
         ({"sub": None}, "which agent"),
@@ -185,10 +192,7 @@ def test_with_one_tenant_a_token_need_not_name_it() -> None:
 
 
 def _unsigned(claims: dict[str, Any]) -> str:
-    head, body = (
-        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
-        for part in ({"alg": "none", "typ": "JWT"}, claims)
-    )
+    head, body = (_base64(json.dumps(part).encode()) for part in ({"alg": "none", "typ": "JWT"}, claims))
     return f"{head}.{body}."
 
 
@@ -335,6 +339,7 @@ def test_a_token_without_a_key_id_is_good_with_an_only_key() -> None:
         b'{"keys":{}}',
         b'{"keys":[]}',
         b'{"keys":[1,{"kty":"oct","k":"AAAA"},{"kty":"RSA"}]}',
+        b'{"keys":' + b"[" * 5_000,
     ],
 )
 def test_a_document_without_usable_keys_is_like_none(document: bytes) -> None:
@@ -348,6 +353,51 @@ def test_a_document_without_usable_keys_is_like_none(document: bytes) -> None:
         assert caught.value.code is Code.UNAVAILABLE
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"kty": "EC", "crv": "brainpoolP256r1", "x": "AA", "y": "AA"},
+        {"kty": "EC", "crv": [], "x": "AA", "y": "AA"},
+        {"kty": ["RSA"]},
+        {"kty": "OKP", "crv": "X448", "x": "AA"},
+    ],
+)
+def test_a_key_of_a_kind_that_nobody_here_knows_does_not_spoil_the_others(strange: dict[str, Any]) -> None:
+    provider = Provider()
+
+    async def source() -> bytes:
+        return json.dumps({"keys": [strange, *provider.key_set()["keys"]]}).encode()
+
+    keys = PublicKeys(source, monotonic=time.monotonic, named="test")
+    gate = TokenGate(_PROVIDED, keys=keys, now=time.time)
+    assert _admit(f"Bearer {provider.token('editor')}", gate).name == "editor"
+
+
+@pytest.mark.parametrize(
+    ("bits", "said", "why"),
+    [
+        (1_024, {}, "has 1024 bits"),
+        (2_048, {"revoked": {"revoked_at": 1}}, "is revoked"),
+        (2_048, {"exp": 1}, "expired"),
+        (2_048, {"key_ops": ["encrypt"]}, "not meant to verify"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Key size should be")
+def test_a_key_that_is_too_short_or_over_or_for_something_else_verifies_no_token(
+    bits: int, said: dict[str, Any], why: str
+) -> None:
+    key = RSAKey.generate_key(bits, auto_kid=True)
+    claims = claims_of("editor", iss=Provider.issuer, aud="broker")
+    signed = jwt.encode({"alg": "RS256", "kid": key.kid}, claims, key, algorithms=["RS256"])
+
+    async def source() -> bytes:
+        return json.dumps({"keys": [key.as_dict(private=False) | said]}).encode()
+
+    keys = PublicKeys(source, monotonic=time.monotonic, named="test")
+    gate = TokenGate(_PROVIDED, keys=keys, now=time.time)
+    assert why in _refusal(f"Bearer {signed}", gate).message
 
 
 # --- the tenant of a request ---------------------------------------------------------------------

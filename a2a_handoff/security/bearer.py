@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from joserfc import jwt
-from joserfc.errors import JoseError
+from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import Key, OctKey
 
 from a2a_handoff.core.agents import fold
@@ -36,6 +37,7 @@ from a2a_handoff.security.principals import TENANT, expired, refused
 _WITH_SECRET: Final = ("HS256", "HS384", "HS512")
 _WITH_KEYS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519",
+    "EdDSA",
 )  # fmt: skip
 _TOKEN_CHARS_MAX: Final = 16_384
 _KNOWN_MAX: Final = 4_096
@@ -133,7 +135,9 @@ class TokenGate:
             raise refused("The token is not a JSON Web Token.") from None
         key, algorithms = await self._key_for(header)
         try:
-            return jwt.decode(token, key, algorithms=algorithms).claims
+            # Providers go on saying EdDSA, the older name of Ed25519; the library has an opinion of that.
+            with warnings.catch_warnings(action="ignore", category=SecurityWarning):
+                return jwt.decode(token, key, algorithms=algorithms).claims
         except (JoseError, ValueError, TypeError, RecursionError):
             raise refused("The signature of the token is not good.") from None
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from joserfc import jwt
-from joserfc.jwk import OctKey, RSAKey
+from joserfc.jwk import OctKey, OKPKey, RSAKey
+from joserfc.jws import JWSRegistry
 
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.ports import Principal
@@ -373,6 +374,21 @@ def test_a_key_of_a_kind_that_nobody_here_knows_does_not_spoil_the_others(strang
     keys = PublicKeys(source, monotonic=time.monotonic, named="test")
     gate = TokenGate(_PROVIDED, keys=keys, now=time.time)
     assert _admit(f"Bearer {provider.token('editor')}", gate).name == "editor"
+
+
+@pytest.mark.parametrize("name", ["Ed25519", "EdDSA"])
+def test_ed25519_is_known_by_both_of_its_names(name: str) -> None:
+    key = OKPKey.generate_key("Ed25519", auto_kid=True)
+    head, body = ({"alg": name, "kid": key.kid}, claims_of("editor", iss=Provider.issuer, aud="broker"))
+    signed = f"{_base64(json.dumps(head).encode())}.{_base64(json.dumps(body).encode())}"
+    signature = JWSRegistry.algorithms["Ed25519"].sign(signed.encode(), key)
+
+    async def source() -> bytes:
+        return json.dumps({"keys": [key.as_dict(private=False)]}).encode()
+
+    keys = PublicKeys(source, monotonic=time.monotonic, named="test")
+    gate = TokenGate(_PROVIDED, keys=keys, now=time.time)
+    assert _admit(f"Bearer {signed}.{_base64(signature)}", gate).name == "editor"
 
 
 @pytest.mark.parametrize(

@@ -401,12 +401,13 @@ def test_every_state_has_an_older_word_and_every_end_is_an_end_in_it() -> None:
 
 def test_an_event_is_a_cloudevent_without_the_transcript() -> None:
     recorded = Recorded(handoff_id="h1", seq=1, position=42, event=requested())
-    written = encode(event_out(recorded))
+    written = encode(event_out(recorded, acknowledged()))
     assert b"secret" not in written
     assert NUMBERS in written
     event = EventOut.model_validate_json(written)
     assert (event.id, event.type, event.subject) == ("h1/1", "a2a-handoff.handoff_requested", "h1")
     assert (event.seq, event.position, event.time) == (1, 42, "1970-01-01T00:16:40.500Z")
+    assert event.correlationid == acknowledged().correlation_id
     assert json.loads(bytes(event.data))["resolution"]["rule"] == "billing"
 
 

@@ -205,9 +205,9 @@ class Service:
         """Give what runs ``grace_s`` seconds, then let go of it. The store stays open."""
         await chores.end(self._chores)
         await self.bulletin.close()
+        await self.dispatcher.stop(grace_s=grace_s)
         if self.outbox is not None:
             await self.outbox.stop()
-        await self.dispatcher.stop(grace_s=grace_s)
         if self.replicas is not None:
             await self.replicas.close()
         await self.registry.close()

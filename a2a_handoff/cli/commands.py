@@ -132,6 +132,7 @@ def root(
 def doctor(
     *,
     url: Url = DEFAULT_URL,
+    token: Token = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings file, as for serve.", show_default=False)
     ] = None,
@@ -144,7 +145,7 @@ def doctor(
     from a2a_handoff.cli import doctor as looking
     from a2a_handoff.cli.remote import Broker
 
-    with Broker(url) as broker:
+    with Broker(Place(url, token)) as broker:
         found = asyncio.run(looking.examine(broker, os.environ, config))
     typer.echo(looking.shown(found, as_json=json))
     if any(one.verdict == "failed" for one in found):

@@ -24,6 +24,7 @@ import httpx
 from a2a_handoff.cli.outcome import Failed
 from a2a_handoff.cli.remote import Broker, is_direct
 from a2a_handoff.config import Settings, SettingsError, read
+from a2a_handoff.config.settings import hide_password
 from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.wire.cards import read_card
@@ -151,7 +152,7 @@ async def _nats(settings: Settings) -> Finding:
     try:
         await asyncio.wait_for(up.wait(), ANSWER_S)
     except TimeoutError:
-        return Finding("NATS", "failed", f"no server answers: {', '.join(settings.nats_servers)}")
+        return Finding("NATS", "failed", f"no server lets us in: {hide_password(settings.nats)}")
     finally:
         await link.close()
     return Finding("NATS", "ok", "connected")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sqlite3
 from collections.abc import Generator
@@ -146,9 +147,11 @@ def test_a_collector_takes_an_empty_request_or_has_failed(
 
 
 def test_nats_that_does_not_answer_has_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("A2A_HANDOFF_NATS", "nats://127.0.0.1:9")
+    monkeypatch.setenv("A2A_HANDOFF_NATS", "nats://u:s3cret@127.0.0.1:9,nats://t0ken@127.0.0.1:9")
     code, parts = found(run)
     assert (code, parts["NATS"][0]) == (1, "failed")
+    assert "127.0.0.1:9" in parts["NATS"][1]
+    assert not {"s3cret", "t0ken"} & set(re.findall(r"\w+", parts["NATS"][1]))
 
 
 def test_a_card_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None:

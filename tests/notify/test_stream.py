@@ -374,6 +374,30 @@ def test_a_stream_that_is_there_is_used_as_it_is(tmp_path: Path, server: Nats) -
         assert len(events(server.url, stream="mine", subject="blue.>")) == 3
 
 
+def test_a_stream_that_is_made_has_the_limits_of_the_settings(tmp_path: Path, server: Nats) -> None:
+    async def config() -> StreamConfig:
+        client = await nats.connect(server.url)
+        info = await client.jetstream().stream_info("events")
+        await client.close()
+        return info.config
+
+    with broker(tmp_path, **_settings(server), nats_stream_age=3_600, nats_stream_size=2_000_000) as b:
+        made = _hand_off(b)
+        events(server.url, least=len(b.log(made)))
+        found = asyncio.run(config())
+    assert found.subjects == ["handoff.*.*"]
+    assert (found.max_age, found.max_bytes, found.num_replicas) == (3_600, 2_000_000, 1)
+    assert (found.storage, found.duplicate_window) == ("file", 120)
+
+
+def test_a_broker_that_stops_has_told_what_it_did(tmp_path: Path, server: Nats) -> None:
+    with broker(tmp_path, **_settings(server)) as b:
+        eventually(lambda: b.http.get("/readyz").text == "ready\n" and b.app.service.outbox is not None)
+        made = [_hand_off(b) for _ in range(10)]
+        count = sum(len(b.log(handoff_id)) for handoff_id in made)
+    assert len(events(server.url, least=count)) == count
+
+
 def _last(server: Nats) -> list[str]:
     heard = events(server.url, stream="mine", subject="blue.>")
     return [each.event["type"].removeprefix("a2a-handoff.") for each in heard][-1:]

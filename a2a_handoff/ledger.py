@@ -99,6 +99,8 @@ class Ledger:
         """Set by the dispatcher: whether no other broker has taken over work that was claimed here."""
         self.on_over: Callable[[str], None] = lambda _handoff_id: None
         """Set by the dispatcher: an attempt is over, whoever talks to its agent may stop."""
+        self.on_said: Callable[[str], None] = lambda _handoff_id: None
+        """Set by who talks to agents: another broker passes on what the caller said."""
 
     async def create(
         self,
@@ -362,6 +364,8 @@ class Ledger:
             self._feed.add((item,), (after,))
             self._tell_registry(after, item.event)
             self._notifier.wake(item.handoff_id)
+            if isinstance(item.event, ev.ReplyReceived):
+                self.on_said(item.handoff_id)
             if _ends_a_part(item.event):
                 self.on_over(item.handoff_id)
         if recorded:

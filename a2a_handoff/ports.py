@@ -484,6 +484,10 @@ class SharedStore(Store, Protocol):
         """Renew one claim. False if it is not this broker's any more."""
         ...
 
+    async def talked_elsewhere(self, handoff_id: str, *, now: float) -> bool:
+        """Whether another broker is at a conversation with the agent that a handoff is with."""
+        ...
+
     async def hand_back(self) -> None:
         """Free all work of this broker, which ends."""
         ...

@@ -33,6 +33,7 @@ from a2a_handoff.ports import (
     Clock,
     RemoteState,
     Sent,
+    SharedStore,
     StoreUnavailable,
     Update,
     WorkKey,
@@ -68,11 +69,25 @@ class Talks:
         self.client = client
         self.clock = clock
         self._readers: dict[str, Talk] = {}
+        ledger.on_said = self.said
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def reader(self, handoff_id: str) -> Talk | None:
         """The conversation that reads what the target says about a handoff."""
         return self._readers.get(handoff_id)
+
+    def said(self, handoff_id: str) -> None:
+        """Another broker passes a message of the caller on."""
+        reader = self._readers.get(handoff_id)
+        if reader is not None:
+            reader.overtaken = True
+
+    async def goes_on_elsewhere(self, handoff_id: str) -> bool:
+        """Whether another broker reads what the target says about a handoff."""
+        store = self.ledger.store
+        if not isinstance(store, SharedStore):
+            return False
+        return await _patiently(lambda: store.talked_elsewhere(handoff_id, now=self.clock.now()))
 
     def become_reader(self, talk: Talk) -> bool:
         """Read from now on what the target says. False if another conversation does."""
@@ -177,7 +192,7 @@ class Talk:
             if first is None:
                 return False
             self._heard()
-            if self._handed_over():
+            if await self._handed_over():
                 await self._change(settle=True)
                 return True
             if self.follow_up and await self._stands_as_before(first):
@@ -195,14 +210,16 @@ class Talk:
     def _heard(self) -> None:
         self.talks.registry.heard_from(self.handoff.tenant, self.agent.agent_id)
 
-    def _handed_over(self) -> bool:
+    async def _handed_over(self) -> bool:
         """Whether another conversation reads on, so that this one has done its part with the first answer."""
         reader = self.talks.reader(self.handoff.id)
-        if reader is None:
-            return not self.talks.become_reader(self)
-        if reader is not self:
+        if reader not in (None, self):
             reader.overtaken = True
-        return reader is not self
+            return True
+        if self.follow_up and await self.talks.goes_on_elsewhere(self.handoff.id):
+            self.talks.leave(self)
+            return True
+        return not self.talks.become_reader(self)
 
     async def _first(self, updates: AsyncGenerator[Update]) -> Update | None:
         """The first answer. After ``ack_wait`` of silence the source is told, and the wait goes on."""

@@ -249,6 +249,11 @@ class PostgresStore:
         owner, until = self._boot_id, now + self._lease_s
         return await self._at_once(lambda session: postgres_work.keep(session, owner, key, until=until))
 
+    async def talked_elsewhere(self, handoff_id: str, *, now: float) -> bool:
+        """Whether another broker is at a conversation with the agent that a handoff is with."""
+        async with self._server.reading() as session:
+            return await postgres_work.talked_elsewhere(session, self._boot_id, handoff_id, now=now)
+
     async def hand_back(self) -> None:
         """Free all work of this process."""
         await self._at_once(lambda session: postgres_work.free(session, [self._boot_id]))

@@ -43,6 +43,12 @@ UPDATE work SET owner = '', wake_at = due_at, orphaned = true FROM held
 WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
     = (held.handoff_id, held.kind, held.attempt, held.ref)
 """
+_TALKED_ELSEWHERE = """
+SELECT EXISTS (
+    SELECT FROM work
+    WHERE handoff_id = $1 AND kind IN ('deliver', 'reconcile') AND owner NOT IN ('', $2) AND wake_at > $3
+)
+"""
 _KEEP = """
 UPDATE work SET wake_at = $6
 WHERE handoff_id = $2 AND kind = $3 AND attempt = $4 AND ref = $5 AND owner = $1
@@ -109,6 +115,12 @@ async def free(session: Session, owners: list[str]) -> None:
 async def keep(session: Session, owner: str, key: WorkKey, *, until: float) -> bool:
     """Hold one item until then. False if ``owner`` does not have it."""
     return await session.count(_KEEP, owner, key.handoff_id, str(key.kind), key.attempt, key.ref, until) > 0
+
+
+async def talked_elsewhere(session: Session, owner: str, handoff_id: str, *, now: float) -> bool:
+    """Whether somebody else than ``owner`` holds a conversation about a handoff."""
+    ((found,),) = await session.rows(_TALKED_ELSEWHERE, handoff_id, owner, now)
+    return found
 
 
 async def claim(session: Session, owner: str, *, now: float, until: float, limit: int) -> list[Work]:

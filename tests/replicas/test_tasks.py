@@ -113,6 +113,39 @@ def test_an_answer_to_a_question_is_taken_at_every_broker(tmp_path: Path) -> Non
     assert [call.text for call in agent.of("SendMessage")] == ["something", "the blue one"]
 
 
+def test_what_is_said_at_another_broker_while_the_agent_works_does_not_double_its_words(
+    tmp_path: Path,
+) -> None:
+    more, said = threading.Event(), threading.Event()
+
+    async def script(agent: Agent, call: Call) -> Answer:
+        follow_up = bool(call.message.get("taskId"))
+        task = agent.tasks["t-1"] if follow_up else agent.task("WORKING", task_id="t-1")
+        if follow_up:
+            said.set()
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            yield {"task": {key: value for key, value in task.items() if key != "artifacts"}}
+            await asyncio.to_thread(more.wait, WAIT_S)
+            yield agent.artifact(task, "text", "one ", last=False)
+            yield agent.artifact(task, "text", "two", append=True)
+            yield agent.status(task, "COMPLETED", "done")
+
+        return events()
+
+    with running(Agent(script)) as url, replicas(tmp_path) as (a, b):
+        a.register("talker", card=card(url, streaming=True))
+        task = a.send("tell", wait=False, context={"target_agent": "talker"})
+        a.until(task["id"], "acknowledged")
+        b.send("be quick", wait=False, message={"taskId": task["id"], "messageId": "m-2"})
+        assert said.wait(WAIT_S)
+        eventually(lambda: not b.app.service.dispatcher._talks)
+        more.set()
+        a.until(task["id"], "completed")
+        (artifact,) = b.rpc("GetTask", {"id": task["id"]})["result"]["artifacts"]
+        assert "".join(part["text"] for part in artifact["parts"]) == "one two"
+
+
 def test_the_same_message_at_two_brokers_is_one_task(tmp_path: Path) -> None:
     agent = Agent(completes)
     with running(agent) as url, replicas(tmp_path) as (a, b), ThreadPoolExecutor(2) as pool:

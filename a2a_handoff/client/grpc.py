@@ -17,6 +17,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -35,7 +36,7 @@ from a2a_handoff.core.events import Outcome
 from a2a_handoff.ports import AgentError, Sent, UrlPolicy
 from a2a_handoff.wire.grpc_status import TRAILER, Named, named_by
 from a2a_handoff.wire.methods import Operation
-from a2a_handoff.wire.protobuf import Rpc, Unwritable, json_of, protobuf_of, rpc_of
+from a2a_handoff.wire.protobuf import Rpc, Unwritable, aside, json_of, protobuf_of, rpc_of
 
 _T = TypeVar("_T")
 
@@ -182,7 +183,7 @@ class GrpcExchange:
 
     async def __aenter__(self) -> Self:
         try:
-            body = protobuf_of(self._rpc.request, self._call.body)
+            body = await aside(partial(protobuf_of, self._rpc.request), self._call.body)
         except Unwritable:
             raise AgentError(
                 Outcome.TARGET_UNAVAILABLE, "not a request that protobuf can carry", sent=Sent.NO
@@ -216,12 +217,12 @@ class GrpcExchange:
 
     async def read(self, *, limit: int, wait_s: float | None) -> bytes:  # noqa: ARG002 - as of HTTP; it is here already
         """The answer as JSON."""
-        return self._json(self._whole)
+        return await self._json(self._whole)
 
     async def chunk(self, *, wait_s: float | None) -> bytes | None:
         """The next message of a stream as JSON, ``None`` at its end."""
         message = await self._step(self._running.read, wait_s)
-        return self._json(message) if isinstance(message, bytes) else None
+        return await self._json(message) if isinstance(message, bytes) else None
 
     async def _leave(self) -> None:
         if self._running is not None:
@@ -253,9 +254,9 @@ class GrpcExchange:
                 Outcome.TARGET_UNAVAILABLE, "the broker is closing", sent=Sent.MAYBE, again=True
             ) from None
 
-    def _json(self, message: bytes) -> bytes:
+    async def _json(self, message: bytes) -> bytes:
         try:
-            return json_of(self._rpc.answer, message)
+            return await aside(partial(json_of, self._rpc.answer), message)
         except Unwritable:
             raise invalid("the answer is not the message of the method") from None
 

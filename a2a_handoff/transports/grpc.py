@@ -34,7 +34,7 @@ from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.transports.rendering import refusal_of, result_of
 from a2a_handoff.wire import grpc_status, proto03
 from a2a_handoff.wire.broker_card import FACE_TENANT
-from a2a_handoff.wire.protobuf import RPCS, Rpc, Unwritable, params_of, protobuf_of
+from a2a_handoff.wire.protobuf import RPCS, Rpc, Unwritable, aside, params_of, protobuf_of
 from a2a_handoff.wire.requests import Operation, Params, negotiate, read_params, read_proto_params
 from a2a_handoff.wire.tasks import StreamWriter
 
@@ -110,7 +110,7 @@ class GrpcSurface:
             metadata = _metadata(context)
             _check_version(rpc, metadata)
             caller = await self._gate.admit(metadata.get("authorization", ""))
-            params = _params(rpc, await self._arrived(context))
+            params = await aside(partial(_params, rpc), await self._arrived(context))
             note.asker = asker = self._asker(rpc, caller, params.tenant, metadata, note)
             await context.send_initial_metadata(_echo(asker, rpc.generation))
             if rpc.operation.streams:
@@ -119,7 +119,7 @@ class GrpcSurface:
                 answer = await self._finish(
                     result_of(self._ops, asker, rpc.operation, params, rpc.generation)
                 )
-                await context.write(_answer(rpc, answer))
+                await context.write(await aside(partial(_answer, rpc), answer))
         except asyncio.CancelledError:
             note.left = True
             raise
@@ -138,7 +138,7 @@ class GrpcSurface:
                 for event in together or ():
                     for body in writer.write(event):
                         shaped = proto03.event_out(body) if rpc.generation is Generation.V0_3 else body
-                        await context.write(_written(rpc, shaped))
+                        await context.write(await aside(partial(_written, rpc), shaped))
         finally:
             await events.aclose()
 

@@ -4,18 +4,21 @@ Duty: the methods of both gRPC services; params out of a request, the request of
 Rules: what stands between is ProtoJSON, which is the JSON of HTTP+JSON in each generation, so all that is
 known of that holds here. protobuf knows numbers as doubles only: whole ones are written as integers, as
 far as a double counts exactly. Struct has no order, so members come sorted and the same content is the same
-bytes. What protobuf cannot carry is refused, never changed.
+bytes. What protobuf cannot carry is refused, never changed. A large message is converted beside the event
+loop: ten megabytes of small values take half a minute.
 Sources: A2A 1.0 section 10 and ``a2a.proto``; ``a2a.proto`` of 0.3; the ProtoJSON specification.
 Not here: calls, metadata and statuses (``transports.grpc``, ``client.grpc``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from a2a.compat.v0_3 import a2a_v0_3_pb2
@@ -31,6 +34,13 @@ from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.wire.methods import Operation
 from a2a_handoff.wire.requests import fill
 from a2a_handoff.wire.shapes import fields_of, pack
+
+_T = TypeVar("_T")
+
+#: Bytes that may be converted at once: 20 milliseconds at the worst.
+_AT_ONCE_MAX: Final = 16_384
+#: One thread, so that whoever sends much gets no more than a share, and the memory for one message.
+_ASIDE: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="a2a-handoff-protobuf")
 
 #: A double counts every whole number up to here.
 _EXACT: Final = 2.0**53
@@ -139,6 +149,16 @@ def _unnamed(rpc: Rpc, params: Raw) -> Raw:
             members["pushNotificationConfigId"] = match["config"]
         return fill(params, **members)
     return params
+
+
+# --- large messages ------------------------------------------------------------------------------
+
+
+async def aside(convert: Callable[[bytes], _T], body: bytes) -> _T:
+    """What ``convert`` makes of ``body``; if that is large, nobody else waits for it but other large ones."""
+    if len(body) <= _AT_ONCE_MAX:
+        return convert(body)
+    return await asyncio.get_running_loop().run_in_executor(_ASIDE, convert, body)
 
 
 # --- both ways -----------------------------------------------------------------------------------

@@ -161,6 +161,24 @@ def test_a_message_over_the_limit_of_a_body_is_refused_and_the_channel_lives(lin
     assert line.v10.SendMessage(message("small")).task.status.state == v10.TASK_STATE_COMPLETED
 
 
+def test_a_large_message_of_small_values_holds_nobody_up(tmp_path: Path) -> None:
+    lists = struct_pb2.ListValue(values=[struct_pb2.Value(list_value=struct_pb2.ListValue())] * 150_000)
+    large = message("large", {"text": "x"}, configuration={"returnImmediately": True})
+    large.message.parts.add().data.list_value.CopyFrom(lists)
+    small = message("small", configuration={"returnImmediately": True})
+    with (
+        broker(tmp_path, grpc_port=0) as b,
+        grpc.insecure_channel(f"127.0.0.1:{b.app.grpc_port}") as channel,
+    ):
+        stub = v10_grpc.A2AServiceStub(channel)
+        under_way, answered = stub.SendMessage.future(large, timeout=WAIT_S), 0
+        while not under_way.done():
+            stub.SendMessage(small, timeout=WAIT_S)
+            answered += 1
+        assert under_way.result().task.id
+    assert answered > 10
+
+
 def test_a_compressed_message_counts_with_its_whole_size(line: Line) -> None:
     body = message("bomb", {"text": "a" * (4 * BODY_MAX)}).SerializeToString()
     call = line.channel.unary_unary(SEND)

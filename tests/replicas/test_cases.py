@@ -33,6 +33,23 @@ def test_c042_cancels_at_two_brokers_at_once_reach_the_target_once(tmp_path: Pat
     assert len(agent.of("CancelTask")) == 1
 
 
+def test_c063_each_end_is_counted_by_the_broker_that_committed_it_and_by_no_other(tmp_path: Path) -> None:
+    agent = Agent(completes)
+    with running(agent) as url, replicas(tmp_path) as (a, b):
+        a.register("worker", card=card(url))
+        for number in range(5):
+            (a if number < 3 else b).send(f"task {number}", context={"target_agent": "worker"})
+        counted = [
+            sum(
+                float(line.rpartition(" ")[2])
+                for line in one.http.get("/metrics").text.splitlines()
+                if line.startswith("handoff_outcomes_total{") and 'handoff_state="completed"' in line
+            )
+            for one in (a, b)
+        ]
+        assert counted == [3, 2]
+
+
 def test_c071_of_an_end_at_each_of_two_brokers_the_first_one_holds(tmp_path: Path) -> None:
     with replicas(tmp_path) as (a, b):
         a.register("hand")

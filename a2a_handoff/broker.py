@@ -19,7 +19,7 @@ from a2a_handoff.broadcasts import Broadcasts
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import fold
 from a2a_handoff.core.context import Mode, Package
-from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
@@ -197,6 +197,7 @@ class HandoffBroker:
         self, principal: Principal, task_id: str, incoming: Incoming, webhook: Webhook | None
     ) -> Accepted:
         handoff = await (self.get if webhook is None else self.own)(principal, task_id)
+        _check_context(handoff, incoming)
         since = await self.journal.versions(handoff)
         leaf = await self._leaf(handoff)
         message, message_id = incoming.message, incoming.message_id
@@ -585,6 +586,20 @@ class HandoffBroker:
         return name in (handoff.sender, handoff.returns_to) or any(
             attempt.agent_id == name for attempt in handoff.attempts
         )
+
+
+def _check_context(handoff: Handoff, incoming: Incoming) -> None:
+    """A message is of the context of its task (A2A 1.0 section 3.4.3).
+
+    A session of the first generation binds nothing.
+    """
+    if incoming.context_id in ("", handoff.context_id) or incoming.alias:
+        return
+    raise HandoffError(
+        Code.INVALID_PARAMS,
+        "The message names a task and the context of another one.",
+        violations=(Violation("message.contextId", "must be that of the task, or left out"),),
+    )
 
 
 def _not_found(handoff_id: str) -> HandoffError:

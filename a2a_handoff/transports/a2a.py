@@ -139,8 +139,7 @@ class A2ASurface:
         note = _Note(started_at=self._clock.now(), method=scope["method"], route="")
         headers = headers_of(scope)
         try:
-            if generation is _V1:
-                _check_version(headers, scope)
+            _check_version(headers, scope, generation)
             route = _route(scope["method"], path, generation)
             note.operation = route.operation.value
             note.creates = route.operation in (Operation.SEND, Operation.STREAM)
@@ -257,14 +256,16 @@ def _query_version(scope: Scope) -> str | None:
     return dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("A2A-Version")
 
 
-def _check_version(headers: dict[bytes, bytes], scope: Scope) -> None:
-    """The unprefixed paths are those of 1.0; a caller that names another version is told so."""
+def _check_version(headers: dict[bytes, bytes], scope: Scope, generation: Generation) -> None:
+    """The paths are those of a version; a caller that names another one is told so (section 3.6.2)."""
     named = text_header(headers, b"a2a-version") or _query_version(scope)
-    if named and negotiate(named, None) is not _V1:
+    if named and negotiate(named, None) is not generation:
         raise HandoffError(
             Code.VERSION_NOT_SUPPORTED,
-            "These paths are those of A2A 1.0; version 0.3 has its own below /v1.",
-            facts={"requestedVersion": named[:32], "supportedVersions": "1.0"},
+            "These paths are those of A2A 1.0; version 0.3 has its own below /v1."
+            if generation is _V1
+            else "These paths are those of A2A 0.3; version 1.0 has the same without /v1.",
+            facts={"requestedVersion": named[:32], "supportedVersions": generation.value},
         )
 
 

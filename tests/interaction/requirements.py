@@ -69,6 +69,12 @@ _NATIVE_PUSH: Mapping[str, str] = dict.fromkeys(
     _NATIVES, "webhooks are set by A2A; how they are doing is shown by GET …/webhooks"
 )
 _ONE_PUSH = dict.fromkeys(_FIRST, "the first generation has one webhook for a task, and cannot remove it")
+_NO_A2A: Mapping[str, str] = dict.fromkeys(_NATIVES, "it is not A2A")
+_FIRST_SHAPES: Mapping[str, str] = dict.fromkeys(_FIRST, "its shapes are those of a2a.json of 0.1")
+_FIRST_SESSIONS: Mapping[str, str] = dict.fromkeys(_FIRST, "there a session id binds nothing")
+_OLD_SHAPES: Mapping[str, str] = dict.fromkeys(
+    ("jsonrpc-0.3", "http-0.3", "grpc-0.3"), "its shapes are those of 0.3"
+)
 _OWN_FACE = {"face": "a face is that of one agent, so the target is always known"}
 
 
@@ -175,6 +181,42 @@ REQUIREMENTS = (
         behaviour="A message to a task that the broker did not make is refused.",
         gaps=dict.fromkeys(_FIRST, "there the client makes the id, so it begins a task") | _NATIVE_REPLIES,
     ),
+    Requirement(
+        id="ask.auth",
+        source="A2A 1.0 sections 3.2.2 and 7.6.1",
+        behaviour="A target that wants a login elsewhere ends the call: the task says so, and what is wanted.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="context.made",
+        source="A2A 1.0 section 3.4.1",
+        behaviour="A context that the broker made is in the answer, and stays that of the task.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="context.given",
+        source="A2A 1.0 section 3.4.1",
+        behaviour="A context that the caller named is kept, and one that cannot be kept is refused.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="context.inferred",
+        source="A2A 1.0 section 3.4.3",
+        behaviour="A message that names only its task is one of the context of the task.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="context.other",
+        source="A2A 1.0 section 3.4.3",
+        behaviour="A message that names a task and another context is refused.",
+        gaps=_NO_A2A | _FIRST_SESSIONS,
+    ),
+    Requirement(
+        id="ids.unique",
+        source="A2A 1.0 section 3.4.2",
+        behaviour="Every new task has an id of its own, which the broker made and the answer shows.",
+        gaps=_NO_A2A | dict.fromkeys(_FIRST, "there the client makes the id"),
+    ),
     # --- streams ---------------------------------------------------------------------------------
     Requirement(
         id="stream.order",
@@ -210,6 +252,24 @@ REQUIREMENTS = (
         id="subscribe.ended",
         source="A2A 1.0 section 3.1.6",
         behaviour="A task that has ended cannot be followed.",
+        gaps=_NATIVE_FOLLOWS | _NO_OUTPUT,
+    ),
+    Requirement(
+        id="stream.ends",
+        source="A2A 1.0 section 3.1.2",
+        behaviour="A stream ends with its task, however that ends, and says the end once and last.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="subscribe.ends",
+        source="A2A 1.0 section 3.1.6",
+        behaviour="Who joined is told the task as it is, first, and its end last; then there is no more.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="subscribe.apart",
+        source="A2A 1.0 section 3.5.2",
+        behaviour="Who hangs up takes nothing from the others who follow the task.",
         gaps=_NATIVE_FOLLOWS | _NO_OUTPUT,
     ),
     # --- canceling -------------------------------------------------------------------------------
@@ -289,6 +349,36 @@ REQUIREMENTS = (
         behaviour="A listing is filtered by context and state.",
         gaps=_NO_LISTING | _FEW_LISTED,
     ),
+    Requirement(
+        id="list.updated",
+        source="A2A 1.0 section 3.1.4",
+        behaviour="A task to which something happened is listed before newer ones.",
+        gaps=_NO_LISTING | _NO_A2A,
+    ),
+    Requirement(
+        id="list.artifacts",
+        source="A2A 1.0 section 3.1.4",
+        behaviour="A listing has no artifacts, or all of them if they were asked for.",
+        gaps=_NO_LISTING | _NO_A2A,
+    ),
+    Requirement(
+        id="list.token",
+        source="A2A 1.0 section 3.1.4",
+        behaviour="A page has its token always, and the last one an empty one.",
+        gaps=_NO_LISTING | _NO_A2A,
+    ),
+    Requirement(
+        id="get.same",
+        source="A2A 1.0 sections 4 and 5.1",
+        behaviour="A task is the same on whatever surface it is looked at.",
+        gaps=_NO_A2A | dict.fromkeys(_FIRST, "it has fewer words for states, and other ids"),
+    ),
+    Requirement(
+        id="shapes.proto",
+        source="A2A 1.0 sections 5.5, 5.6.1 and 5.7; a2a.proto",
+        behaviour="Every answer is ProtoJSON of the proto: names, words, times, and no other member.",
+        gaps=_NO_A2A | _OLD_SHAPES | _FIRST_SHAPES | {"grpc-1.0": "what it sends is the proto itself"},
+    ),
     # --- repeats ---------------------------------------------------------------------------------
     Requirement(
         id="repeat.same",
@@ -329,9 +419,74 @@ REQUIREMENTS = (
         behaviour="A version that is not spoken is refused.",
         gaps={
             **dict.fromkeys(("http-first-bare", "http-first-envelope"), "its paths are its version"),
-            "http-0.3": "its prefix is its version",
             **dict.fromkeys(_NATIVES, "it is not A2A"),
         },
+    ),
+    Requirement(
+        id="version.patch",
+        source="A2A 1.0 section 3.6",
+        behaviour="A patch number does not count.",
+        gaps=_NO_A2A | _FIRST_SHAPES,
+    ),
+    Requirement(
+        id="version.empty",
+        source="A2A 1.0 section 3.6.2",
+        behaviour="No version is version 0.3.",
+        gaps=_NO_A2A
+        | _FIRST_SHAPES
+        | {
+            "http-1.0": "its paths are those of 1.0; 0.3 has its own",
+            "grpc-1.0": "its service is that of 1.0; 0.3 has its own",
+        },
+    ),
+    Requirement(
+        id="message.required",
+        source="A2A 1.0 sections 3.3.2 and 5.7",
+        behaviour="A message without what it must have is refused at its place, and nothing is stored.",
+        gaps=_NO_A2A | dict.fromkeys(_FIRST, "there a message has no id, and its role is that of the caller"),
+    ),
+    Requirement(
+        id="errors.whole",
+        source="A2A 1.0 sections 3.3.2, 9.5, 10.6 and 11.6",
+        behaviour="An error has its code, its words, and details that say of what type they are and why.",
+        gaps=_NO_A2A | _FIRST_SHAPES,
+    ),
+    Requirement(
+        id="extension.demanded",
+        source="A2A 1.0 sections 3.3.4 and 4.6.3",
+        behaviour="The face of an agent that demands an extension answers nobody who does not speak it.",
+        ways=("face", "grpc-1.0"),
+    ),
+    # --- who calls ---------------------------------------------------------------------------------
+    Requirement(
+        id="who.nobody",
+        source="A2A 1.0 sections 3.3.2, 5.1, 7.4 and 13.1",
+        behaviour="Where callers must say who they are nothing is done for those who do not.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="who.scope",
+        source="A2A 1.0 section 3.3.2",
+        behaviour="What a caller may not do is denied, and named.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="who.stranger",
+        source="A2A 1.0 sections 3.3.2 and 13.1",
+        behaviour="To a stranger a task is like one that never was, whatever is asked of it.",
+        gaps=_NO_A2A,
+    ),
+    Requirement(
+        id="who.list",
+        source="A2A 1.0 sections 3.1.4 and 13.1",
+        behaviour="A listing has what its caller may see, whatever it filters by.",
+        gaps=_NO_LISTING | _NO_A2A,
+    ),
+    Requirement(
+        id="card.extended",
+        source="A2A 1.0 sections 3.1.11, 3.3.4 and 13.3",
+        behaviour="The extended card is for those who said who they are, and undeclared where nobody must.",
+        gaps=_NO_A2A | dict.fromkeys(_FIRST, "the first generation has no such card"),
     ),
     Requirement(
         id="guard.hops",
@@ -543,6 +698,12 @@ REQUIREMENTS = (
         id="card.etag",
         source="A2A 1.0 section 8.6.1",
         behaviour="A card has an ETag, and who has it already is told so.",
+        ways=ONCE,
+    ),
+    Requirement(
+        id="card.interfaces",
+        source="A2A 1.0 sections 5.2 and 8.3.1",
+        behaviour="The card declares every binding and version that there is, each where it answers.",
         ways=ONCE,
     ),
     Requirement(

@@ -101,4 +101,5 @@ def refusal(error: Any) -> Refused:
         detail.Unpack(info)
         detail.Unpack(faults)
     violations = {fault.field: fault.description for fault in faults.field_violations}
-    return Refused(info.reason, status.code, status.message, violations, dict(info.metadata))
+    details = [json_format.MessageToDict(detail) for detail in status.details]
+    return Refused(info.reason, status.code, status.message, violations, dict(info.metadata), details)

@@ -63,10 +63,18 @@ class Refused(Exception):
     """The call was refused. ``code`` is the surface's own, ``violations`` are by field."""
 
     def __init__(
-        self, reason: str, code: int, message: str, violations: Mapping[str, str], facts: Mapping[str, str]
+        self,
+        reason: str,
+        code: int,
+        message: str,
+        violations: Mapping[str, str],
+        facts: Mapping[str, str],
+        details: list[dict[str, Any]] | None = None,
     ) -> None:
         self.reason, self.code, self.message = reason, code, message
         self.violations, self.facts = violations, facts
+        self.details = details or []
+        """As they came, each with its ``@type``."""
         super().__init__(f"{reason} {code}: {message} {dict(violations)}")
 
 

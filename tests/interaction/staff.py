@@ -49,9 +49,13 @@ class Staff:
         name, _ = self._register(agent, stem, **more)
         return name, agent
 
-    def _register(self, agent: Agent, stem: str, **more: Any) -> tuple[str, Any]:
+    def _register(self, agent: Agent, stem: str, *, demands: str = "", **more: Any) -> tuple[str, Any]:
+        """``demands`` is an extension without which the agent does nothing."""
         name = f"{stem}-{next(_NUMBERS)}"
-        self._broker.register(name, card=card(self._street.settle(agent), **more))
+        made = card(self._street.settle(agent), **more)
+        if demands:
+            made["capabilities"]["extensions"].append({"uri": demands, "required": True})
+        self._broker.register(name, card=made)
         return name, agent
 
     def dismiss(self) -> None:

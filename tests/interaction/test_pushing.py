@@ -9,7 +9,7 @@ import pytest
 from tests.interaction.manifest import proves
 from tests.interaction.seen import Refused, Surface
 from tests.interaction.staff import Staff
-from tests.interaction.wires import Wire
+from tests.interaction.wires import wire
 from tests.support.agents import completes, streams
 from tests.support.hooks import Hook, hook
 
@@ -20,11 +20,6 @@ SECRETS = {"token": "tok", "authentication": {"scheme": "Bearer", "credentials":
 def told() -> Iterator[Hook]:
     with hook() as receiver:
         yield receiver
-
-
-def wire(surface: Surface) -> Wire:
-    assert isinstance(surface, Wire)
-    return surface
 
 
 @proves("push.message")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.interaction.dialects import Dialect01, seen
 from tests.interaction.manifest import proves
 from tests.interaction.seen import Refused, Surface
 from tests.interaction.staff import Staff
 from tests.interaction.surfaces import surfaces
-from tests.interaction.wires import Face
+from tests.interaction.wires import Face, Wire, wire
 from tests.support.agents import asks, completes, rejects
 from tests.support.running import Broker
 
@@ -90,6 +91,57 @@ def test_a_token_that_is_none_is_refused_at_its_place(surface: Surface) -> None:
         surface.list(token="not-a-token")
     assert refused.value.reason == "INVALID_PARAMS"
     assert list(refused.value.violations) == ["cursor" if surface.name == "native" else "pageToken"]
+
+
+@proves("list.updated")
+def test_what_something_happened_to_comes_before_what_is_newer(
+    surface: Surface, staff: Staff, names: Names
+) -> None:
+    asker, _ = staff.hire(asks)
+    session = names("session")
+    older, newer = (surface.send("paint it", to=(asker,), context_id=session) for _ in range(2))
+    assert [task.id for task in surface.list(context=session).tasks] == [newer.id, older.id]
+    surface.reply(older, "blue")
+    assert [task.id for task in surface.list(context=session).tasks] == [older.id, newer.id]
+
+
+@proves("list.artifacts")
+def test_artifacts_are_listed_for_who_asks_for_them(surface: Surface, staff: Staff, names: Names) -> None:
+    worker, _ = staff.hire(completes)
+    session = names("session")
+    surface.send("fix it", to=(worker,), context_id=session)
+    for asked in ({}, {"includeArtifacts": False}):
+        (task,) = wire(surface).call("list", {"contextId": session, **asked}, {}, "")["tasks"]
+        # The proto that gRPC sends cannot tell an empty list from none.
+        assert task.get("artifacts") == ([] if surface.codes == "grpc" else None)
+    (task,) = wire(surface).call("list", {"contextId": session, "includeArtifacts": True}, {}, "")["tasks"]
+    assert seen(task).artifacts == ["done: fix it"]
+
+
+@proves("list.token")
+def test_the_only_page_has_a_token_which_is_empty(surface: Surface, staff: Staff, names: Names) -> None:
+    worker, _ = staff.hire(completes)
+    session = names("session")
+    surface.send(to=(worker,), context_id=session)
+    for context, found in ((session, 1), (names("empty"), 0)):
+        page = wire(surface).call("list", {"contextId": context}, {}, "")
+        assert page["nextPageToken"] == ""
+        assert (len(page["tasks"]), page["totalSize"]) == (found, found)
+
+
+@proves("get.same")
+def test_a_task_is_the_same_wherever_it_is_looked_at(surface: Surface, staff: Staff, house: Broker) -> None:
+    asker, _ = staff.hire(asks)
+    asked = surface.send("paint it", to=(asker,))
+    done = surface.reply(surface.send("paint it", to=(asker,)), "blue")
+    others = [one for one in surfaces(house).values() if isinstance(one, Wire)]
+    others = [one for one in others if not isinstance(one.dialect, Dialect01)]
+    for task in (asked, done):
+        mine = surface.get(task.id, history=9)
+        for other in others:
+            if isinstance(other, Face):
+                other.at(asker)
+            assert other.get(task.id, history=9) == mine, other.name
 
 
 @proves("list.filters")

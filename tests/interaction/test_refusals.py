@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.interaction.manifest import proves
-from tests.interaction.seen import Refused, Surface
+from tests.interaction.seen import Refused, Surface, ask_of
 from tests.interaction.staff import Staff
 from tests.interaction.surfaces import surfaces
-from tests.interaction.wires import FACE
+from tests.interaction.wires import FACE, Face, wire
 from tests.support.agents import Agent, card, completes, hands_on
 from tests.support.running import Broker, broker, running
 
@@ -68,6 +68,116 @@ def test_a_version_that_is_not_spoken_is_refused(surface: Surface, staff: Staff,
     assert refused.value.reason == "VERSION_NOT_SUPPORTED"
     assert refused.value.code == {"jsonrpc": -32009, "http": 400, "grpc": 9}[surface.codes]
     assert agent.calls == []
+
+
+@proves("version.patch")
+def test_a_patch_number_does_not_count(surface: Surface, staff: Staff) -> None:
+    worker, _ = staff.hire(completes)
+    version = wire(surface).dialect.version or "0.3"
+    assert surface.send(to=(worker,), headers={"A2A-Version": f"{version}.7"}).state == "completed"
+
+
+@proves("version.empty")
+def test_no_version_is_0_3(surface: Surface, staff: Staff) -> None:
+    worker, agent = staff.hire(completes)
+    if wire(surface).dialect.version == "1.0":
+        # What a caller of 1.0 writes is nothing that 0.3 has.
+        with pytest.raises(Refused) as refused:
+            surface.send(to=(worker,), headers={"A2A-Version": ""})
+        assert refused.value.reason == "VERSION_NOT_SUPPORTED"
+        assert refused.value.facts["requestedVersion"] == "0.3"
+        assert agent.calls == []
+    else:
+        assert surface.send(to=(worker,), headers={"A2A-Version": ""}).state == "completed"
+        assert surface.send(to=(worker,)).state == "completed"
+
+
+#: What a message must have (``a2a.proto``), and how it is without it.
+LACKING: dict[str, Any] = {
+    "no id": ("messageId", None), "an empty id": ("messageId", ""), "no role": ("role", None),
+    "no parts": ("parts", None), "empty parts": ("parts", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lack", LACKING)
+@proves("message.required")
+def test_a_message_without_what_it_must_have_is_refused_at_its_place(
+    surface: Surface, staff: Staff, lack: str
+) -> None:
+    worker, agent = staff.hire(completes)
+    before = handoffs(surface.broker)
+    params = wire(surface).dialect.params(wire(surface).aim(ask_of("hello", to=(worker,))))
+    message = params.get("message") or params["request"]
+    name, value = LACKING[lack]
+    written = "content" if name == "parts" and name not in message else name
+    del message[written]
+    if value is not None:
+        message[written] = value
+    with pytest.raises(Refused) as refused:
+        wire(surface).call("send", params, {}, "")
+    assert refused.value.reason == "INVALID_PARAMS"
+    (place,) = refused.value.violations
+    assert place.rpartition(".")[2] in (name, {"parts": "content"}.get(name))
+    assert refused.value.code == {"jsonrpc": -32602, "http": 400, "grpc": 3}[surface.codes]
+    assert (handoffs(surface.broker), agent.calls) == (before, [])
+
+
+#: The errors of A2A that a caller can bring about here, by what it does.
+ERRORS: dict[str, Callable[[Any, Any], object]] = {
+    "TASK_NOT_FOUND": lambda surface, ended: surface.get("nobody-made-this"),
+    "TASK_NOT_CANCELABLE": lambda surface, ended: surface.cancel(ended.id),
+    "UNSUPPORTED_OPERATION": lambda surface, ended: list(surface.subscribe(ended.id)),
+    "VERSION_NOT_SUPPORTED": lambda surface, ended: surface.call(
+        "get", {"id": ended.id}, {"A2A-Version": "7.0"}, ""
+    ),
+    "INVALID_PARAMS": lambda surface, ended: surface.call("get", {"id": ended.id, "historyLength": -1}, {}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", ERRORS)
+@proves("errors.whole")
+def test_an_error_says_what_it_is_in_words_and_in_details(
+    surface: Surface, staff: Staff, reason: str
+) -> None:
+    worker, _ = staff.hire(completes)
+    ended = surface.send(to=(worker,))
+    with pytest.raises(Refused) as refused:
+        ERRORS[reason](surface, ended)
+    error = refused.value
+    assert error.message
+    infos = [one for one in error.details if one["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"]
+    assert [info["reason"] for info in infos] == [reason]
+    assert infos[0]["domain"] == "a2a-protocol.org"
+    assert all(one["@type"].startswith("type.googleapis.com/google.rpc.") for one in error.details)
+    code, status, rpc = ERROR_CODES[reason]
+    assert error.code == {"jsonrpc": code, "http": status, "grpc": rpc}[surface.codes]
+
+
+#: A2A 1.0 section 5.4: JSON-RPC, HTTP, gRPC.
+ERROR_CODES = {
+    "TASK_NOT_FOUND": (-32001, 404, 5),
+    "TASK_NOT_CANCELABLE": (-32002, 400, 9),
+    "UNSUPPORTED_OPERATION": (-32004, 400, 9),
+    "VERSION_NOT_SUPPORTED": (-32009, 400, 9),
+    "INVALID_PARAMS": (-32602, 400, 3),
+}
+
+
+@proves("extension.demanded")
+def test_the_face_of_an_agent_that_demands_an_extension_demands_it(surface: Surface, staff: Staff) -> None:
+    demanded = "https://example.com/ext/geo/v1"
+    worker, agent = staff.hire(completes, demands=demanded)
+    params = wire(surface).dialect.params(wire(surface).aim(ask_of("hello", to=(worker,))))
+    if not isinstance(surface, Face):
+        params["tenant"] = f"agents/{worker}"
+    for named in ({}, {"A2A-Extensions": "https://example.com/ext/geo/v2"}):
+        with pytest.raises(Refused) as refused:
+            wire(surface).call("send", params, named, "")
+        assert refused.value.reason == "EXTENSION_SUPPORT_REQUIRED"
+        assert refused.value.code == {"jsonrpc": -32008, "grpc": 9}[surface.codes]
+    assert agent.calls == []
+    wire(surface).call("send", params, {"A2A-Extensions": demanded}, "")
+    assert len(agent.calls) == 1
 
 
 @proves("guard.hops")

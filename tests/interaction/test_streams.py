@@ -154,6 +154,50 @@ def test_all_who_follow_a_task_are_told_the_same(surface: Surface, staff: Staff)
     assert assembled(heard[0]) == {0: "0", 1: "1", 2: "2"}
 
 
+@pytest.mark.parametrize("end", ["COMPLETED", "FAILED", "CANCELED", "REJECTED"])
+@proves("stream.ends", "subscribe.ends")
+def test_streams_end_with_the_task_however_it_ends(surface: Surface, staff: Staff, end: str) -> None:
+    worker, agent = staff.puppet(streaming=True)
+    told = surface.stream(to=(worker,))
+    begun = next(told)
+    remote, turn = agent.task("WORKING"), agent.next()
+    turn.event({"task": remote})
+    turn.event(agent.artifact(remote, "part", "so far"))
+    surface.broker.logged(begun.handoff_id, "output_recorded")
+    follower = surface.subscribe(begun.task_id)
+    joined = next(follower)
+    assert joined.kind == ("status" if "first" in surface.name else "task")
+    assert joined.state == "working"
+    if joined.task is not None:
+        assert joined.task.artifacts == ["so far"]
+    turn.event(agent.status(remote, end, "so be it"))
+    turn.end()
+    wanted = surface.returned if end == "REJECTED" else end.lower()
+    for heard in (list(told), list(follower)):
+        assert heard[-1].state == wanted
+        assert [one.state for one in heard].count(wanted) == 1
+
+
+@proves("subscribe.apart")
+def test_who_hangs_up_takes_nothing_from_the_others(surface: Surface, staff: Staff) -> None:
+    worker, agent = staff.puppet(streaming=True)
+    task = surface.start(to=(worker,))
+    turn, remote = agent.next(), agent.task("WORKING")
+    turn.event({"task": remote})
+    surface.broker.until(task.handoff_id, "acknowledged")
+    staying = surface.subscribe(task.id)
+    heard = [next(staying)]
+    with closing(surface.subscribe(task.id)) as leaving:  # pyright: ignore[reportArgumentType]
+        next(iter(leaving))
+    for number in range(3):
+        turn.event(agent.artifact(remote, f"part-{number}", str(number)))
+    turn.event(agent.status(remote, "COMPLETED", "done"))
+    turn.end()
+    heard.extend(staying)
+    assert assembled(heard) == {0: "0", 1: "1", 2: "2"}
+    assert (heard[-1].state, heard[-1].said) == ("completed", "done")
+
+
 @proves("subscribe.ended")
 def test_a_task_that_has_ended_cannot_be_followed(surface: Surface, staff: Staff) -> None:
     worker, _ = staff.hire(completes)

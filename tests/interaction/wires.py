@@ -145,6 +145,12 @@ class Wire(Surface):
                 yield json.loads(data)
 
 
+def wire(surface: Surface) -> Wire:
+    """For tests of what only A2A has."""
+    assert isinstance(surface, Wire)
+    return surface
+
+
 class JsonRpc(Wire):
     """JSON-RPC on the address of a card."""
 
@@ -274,9 +280,8 @@ def _refusal(error: dict[str, Any]) -> Refused:
     data = error["data"]
     details = data if isinstance(data, list) else [data, data]
     violations = {v["field"]: v["description"] for d in details for v in d.get("fieldViolations", [])}
-    return Refused(
-        details[0]["reason"], error["code"], error["message"], violations, details[0].get("metadata", {})
-    )
+    facts = details[0].get("metadata", {})
+    return Refused(details[0]["reason"], error["code"], error["message"], violations, facts, details)
 
 
 def _rest_result(answer: httpx.Response) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_what_was_in_the_log_before_the_first_start_is_not_told(tmp_path: Path, 
     assert {each.event["subject"] for each in heard} == {new}
 
 
-def test_an_event_that_is_too_large_for_the_server_goes_without_its_data(tmp_path: Path) -> None:
+def test_c075_an_event_that_is_too_large_for_the_server_goes_without_its_data(tmp_path: Path) -> None:
     (tmp_path / "nats").mkdir()
     with (
         nats_server(tmp_path / "nats", "max_payload: 16KB") as server,

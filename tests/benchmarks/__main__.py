@@ -88,7 +88,10 @@ def ratio(one: Way, other: Way, callers: int, value: str = "rps", kind: str = ""
 
 @dataclass
 class Ways:
-    """All that is measured. ``broker`` is as it comes: metrics, but no collector for spans."""
+    """All that is measured. ``broker`` is as it comes: metrics, but no collector for spans.
+
+    The last two are the same servers with messages of text alone.
+    """
 
     direct: Way
     broker: Way
@@ -97,10 +100,13 @@ class Ways:
     silent: Way
     sdk: Way
     nginx: Way | None
+    broker_text: Way
+    sdk_text: Way
 
     def all(self) -> list[Way]:
         """In the order of a round."""
         ways = [self.direct, self.broker, self.traced, self.sampled, self.silent, self.sdk]
+        ways += [self.broker_text, self.sdk_text]
         return ways if self.nginx is None else [*ways, self.nginx]
 
 
@@ -125,6 +131,7 @@ def table(ways: Ways, sizes: dict[int, float]) -> Table:
     against("rate / that of the agent itself", ours, direct)
     against("rate / that of nginx", ours, proxy)
     against("rate / that of the SDK broker", ours, sdk)
+    against("the same with text alone", ways.broker_text, ways.sdk_text)
     for value in ("p50_ms", "p99_ms"):
         row(
             f"added {value[:3]}, ms",
@@ -188,15 +195,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         spans = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink_url}
         proxy = up.enter_context(nginx(folder, agent_url))
+        handoffs = ours("broker", CALLERS, {})
+        plain = Way("a2a-sdk broker", *up.enter_context(sdk_broker(agent_url)), callers=(1, 16, 64))
         ways = Ways(
             direct=Way("the agent itself", agent_url, agent_pid, streams=True),
-            broker=ours("broker", CALLERS, {}),
+            broker=handoffs,
             traced=ours("broker with spans", (16, 64), spans),
             sampled=ours(
                 "broker with a tenth of spans", (16, 64), spans | {"A2A_HANDOFF_TRACE_RATIO": "0.1"}
             ),
             silent=ours("broker without telemetry", (16, 64), {"OTEL_SDK_DISABLED": "true"}),
-            sdk=Way("a2a-sdk broker", *up.enter_context(sdk_broker(agent_url)), callers=(1, 16, 64)),
+            sdk=plain,
+            broker_text=Way("broker, text", handoffs.url, handoffs.pid, kind="handoff-text", callers=(16,)),
+            sdk_text=Way("a2a-sdk broker, text", plain.url, plain.pid, kind="plain-text", callers=(16,)),
             nginx=None if proxy is None else Way("nginx", *proxy, streams=True),
         )
         for number in range(rounds):

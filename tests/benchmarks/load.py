@@ -30,22 +30,28 @@ _DATA = {
 STREAM_EVENTS = 50
 
 
-def message(message_id: str) -> dict[str, Any]:
-    """A message of about 3.4 KB: two texts and some structured data."""
+def message(message_id: str, *, text_only: bool = False) -> dict[str, Any]:
+    """A message of about 3.4 KB: two texts and some structured data, or as much text."""
+    structured: list[dict[str, Any]] = [{"text": _TEXT}, {"text": _TEXT[:40]}, {"data": _DATA}]
     return {
         "messageId": message_id,
         "role": "ROLE_USER",
-        "parts": [{"text": _TEXT}, {"text": _TEXT[:40]}, {"data": _DATA}],
+        "parts": [{"text": _TEXT * 35}] if text_only else structured,
         "metadata": {"origin": "benchmark", "attempt": 1},
     }
 
 
 def request_body(
-    message_id: str, *, method: str = "SendMessage", handoff: bool = True, target: str = ""
+    message_id: str,
+    *,
+    method: str = "SendMessage",
+    handoff: bool = True,
+    target: str = "",
+    text_only: bool = False,
 ) -> bytes:
     """A JSON-RPC request; with a handoff context unless it goes to an agent."""
     needed = {"requirements": {"capabilities": ["canStream" if "Stream" in method else "canBench"]}}
-    params: dict[str, Any] = {"message": message(message_id)}
+    params: dict[str, Any] = {"message": message(message_id, text_only=text_only)}
     if handoff:
         params["metadata"] = {
             "handoff_context": {
@@ -158,6 +164,7 @@ class Connection(asyncio.Protocol):
 async def fire(url: str, callers: int, seconds: float, kind: str, target: str = "") -> dict[str, Any]:
     """Keep ``callers`` requests in flight for ``seconds``; ``kind``: handoff, plain, stream or plain-stream.
 
+    With ``-text`` behind it their messages have no structured data.
     ``target`` is the agent that gets those of one caller, whose number stands for ``{}`` in it.
     """
     parts = urlsplit(url)
@@ -167,7 +174,13 @@ async def fire(url: str, callers: int, seconds: float, kind: str, target: str = 
     def halves(number: int) -> list[bytes]:
         """The request of a caller, without its message id."""
         handoff = not kind.startswith("plain")
-        body = request_body(marker, method=method, handoff=handoff, target=target.format(number))
+        body = request_body(
+            marker,
+            method=method,
+            handoff=handoff,
+            target=target.format(number),
+            text_only=kind.endswith("-text"),
+        )
         head = (
             f"POST {parts.path or '/'} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
             f"A2A-Version: 1.0\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from weakref import WeakValueDictionary
 
 from a2a_handoff.core import events as ev
@@ -138,7 +138,7 @@ class Ledger:
             steps = decide_all(None, (request,), now)
             writes = [self._write(None, steps, *(_telling(webhook, now) for webhook in webhooks))]
             befores: list[Handoff | None] = [None]
-            async with AsyncExitStack() as locks:
+            with ExitStack() as locks:
                 if attach is not None and request.parent is not None:
                     commands = (attach, *_for_the_parent(steps))
                     parent, steps = await self._decided(request.parent.handoff_id, _always(commands), now)
@@ -251,7 +251,7 @@ class Ledger:
         befores: list[Handoff | None] = [before]
         if before.parent is None or not _for_the_parent(steps):
             return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
-        async with AsyncExitStack() as locks:
+        with ExitStack() as locks:
             await self._climb(before, steps, now, locks, writes, befores)
             try:
                 return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
@@ -265,13 +265,15 @@ class Ledger:
         before: Handoff,
         steps: Steps,
         now: float,
-        locks: AsyncExitStack,
+        locks: ExitStack,
         writes: list[HandoffWrite],
         befores: list[Handoff | None],
     ) -> None:
         """Add what a change means for the handoffs above, which stay locked by ``locks``."""
         while before.parent is not None and (commands := _for_the_parent(steps)):
-            await locks.enter_async_context(self._lock(before.parent.handoff_id))
+            lock = self._lock(before.parent.handoff_id)
+            await lock.acquire()
+            locks.callback(lock.release)
             try:
                 before, steps = await self._decided(before.parent.handoff_id, _always(commands), now)
             except HandoffError:

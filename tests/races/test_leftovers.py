@@ -70,7 +70,7 @@ def _left(b: Broker, database: Path) -> dict[str, Any]:
         rows = connection.execute("SELECT kind, owner <> '', handoff_id FROM work").fetchall()
     dispatcher = b.app.service.dispatcher
     errands = dispatcher._errands
-    listening = {"work", "renew-leases", "arrivals", "span-mark", "queue"}
+    listening = {"work", "renew-leases", "arrivals", "span-mark", "queue", "housekeeping"}
     found = {
         "work": rows,
         "tasks": list(dispatcher._tasks.values()),

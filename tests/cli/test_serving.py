@@ -40,7 +40,7 @@ def test_flags_are_read(args: list[str], flags: dict[str, object]) -> None:
     [
         (["--prot", "9"], ("there is no flag --prot; did you mean --port?",)),
         (["--ack_wait", "9"], ("there is no flag --ack_wait; did you mean --ack-wait?",)),
-        (["--workers", "4"], ("there is no flag --workers",)),
+        (["--threads", "4"], ("there is no flag --threads",)),
         (["--reload"], ("there is no flag --reload",)),
         (["--port"], ("the flag --port needs a value (allowed: 0 to 65535)",)),
         (["--port", "--host", "x"], ("the flag --port needs a value (allowed: 0 to 65535)",)),

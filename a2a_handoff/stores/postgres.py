@@ -263,6 +263,7 @@ class PostgresStore:
         async with self._server.reading() as session:
             absent = await postgres_replicas.absent(session)
         # One that lost its connection a moment ago is about to come back.
+        absent -= {self._boot_id}
         dead, self._suspects = absent & self._suspects, absent
         if not dead:
             return []

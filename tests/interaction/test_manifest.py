@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ def _tests() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield f"{path.stem}::{name}", value
 
 
+@cache
+def _proven() -> frozenset[tuple[str, str]]:
+    return frozenset((one, way) for _, test in _tests() for one in ids_of(test) for way in ways_of(test))
+
+
+def proven_ways(requirement: str) -> set[str]:
+    """Where a requirement is proven."""
+    return {way for one, way in _proven() if one == requirement}
+
+
 def test_every_id_that_a_test_names_is_a_requirement() -> None:
     named = [(name, one) for name, test in _tests() for one in ids_of(test)]
     assert [(name, one) for name, one in named if one not in BY_ID] == []
@@ -32,7 +43,7 @@ def test_what_a_test_proves_holds_on_one_kind_of_way() -> None:
 
 
 def test_every_requirement_is_proven_on_every_way_or_says_why_not() -> None:
-    proven = {(one, way) for _, test in _tests() for one in ids_of(test) for way in ways_of(test)}
+    proven = _proven()
     wanted = {(r.id, way) for r in REQUIREMENTS for way in r.ways}
     excused = {(r.id, way) for r in REQUIREMENTS for way in r.gaps}
     assert sorted(wanted - proven - excused) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -184,3 +185,11 @@ def test_a_card_of_ours_is_good_for_the_sdk_and_for_the_letter_of_the_specificat
     assert len(signed["signatures"]) == 2
     verifier = create_signature_verifier(lambda kid, jku: keys_of(key_set(signer))[kid or ""], ["ES256"])
     verifier(parse_agent_card(json.loads(body)))
+
+
+def test_what_is_signed_says_how_and_with_which_key() -> None:
+    ours = CardSigner(lambda data: b"s", algorithm="ES256", key_id="k1", key_url="https://b/keys")
+    signed = json.loads(ours.signed(json.dumps(card("http://a/")).encode()))
+    for signature in signed["signatures"]:
+        head = json.loads(base64.urlsafe_b64decode(signature["protected"] + "=="))
+        assert head == {"alg": "ES256", "kid": "k1", "jku": "https://b/keys", "typ": "JOSE"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from a2a_handoff.wire.native.frames import EVENTS, FROM_BROKER, FROM_CLIENT
 from a2a_handoff.wire.native.tools import HandoffGiven, schema_of
 from a2a_handoff.wire.projection import states_of
 from tests.conformance.suite import SUITES
+from tests.interaction.rules import OUT, RULES, exceptions, proofs, sections
+from tests.interaction.sentences import CHAPTERS
 from tests.support.foreign import PROGRAMS
 from tests.support.machine import every_command, in_state
 from tests.telemetry import tables as telemetry
@@ -190,9 +193,58 @@ def excluded() -> str:
     return "\n".join(("| Branch | Test | It |", "|---|---|---|", *rows))
 
 
+def letter() -> str:
+    """How many demands of the specification there are, and what holds them."""
+    rules, shown = Counter[str](), Counter[str]()
+    for counter, entries in ((rules, RULES), (shown, OUT)):
+        counter.update(at.partition(".")[0].partition("#")[0] for one in entries for at in one.at.split())
+    rows = [
+        f"| {chapter} | {rules[chapter] + shown[chapter]} | {rules[chapter]} | {shown[chapter] or ''} |"
+        for chapter in CHAPTERS
+    ]
+    rows.append(f"| all | {rules.total() + shown.total()} | {rules.total()} | {shown.total()} |")
+    tests = {
+        name for rule in RULES for name in (*rule.tests, *(t for one in rule.shown for t in proofs(one)))
+    }
+    return "\n".join(
+        (
+            f"{len(RULES)} rules, shown by {len(tests)} tests, most of them on every way in.",
+            "",
+            "| Chapter | Sentences | In a rule | Out |",
+            "|---|---|---|---|",
+            *rows,
+        )
+    )
+
+
+def not_held() -> str:
+    """Where a way of 1.0 is left out of a rule, and why."""
+    rows = [
+        f"| {', '.join(sections(rule.at))} | {rule.rule} | `{way}` | {why} |"
+        for rule in RULES
+        for way, why in exceptions(rule).items()
+    ]
+    return "\n".join(("| Section | Rule | But on | Because |", "|---|---|---|---|", *rows))
+
+
+def out() -> str:
+    """The sentences that demand nothing of this server."""
+    rows = [
+        f"| {', '.join(sections(one.at))} | {len(one.at.split())} | {one.why} | {one.because} |"
+        for one in OUT
+    ]
+    return "\n".join(("| Section | Sentences | Each is | And |", "|---|---|---|---|", *rows))
+
+
 #: page -> section -> what makes it.
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
-    "reference/conformance.md": {"kits": kits, "excluded": excluded},
+    "reference/conformance.md": {
+        "kits": kits,
+        "excluded": excluded,
+        "letter": letter,
+        "not held": not_held,
+        "out": out,
+    },
     "reference/errors.md": {"errors": errors, "outcomes": outcomes},
     "reference/life-cycle.md": {"states": states, "diagram": diagram, "commands": commands},
     "reference/mcp.md": {

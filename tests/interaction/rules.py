@@ -8,10 +8,13 @@ server is ``Out``, with the reason. ``test_rules`` fails if a sentence is in nei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
-from tests.interaction.requirements import ONCE
+from tests.interaction.requirements import ONCE, REQUIREMENTS
 
 #: The ways in of 1.0, and those with the older generations.
 NOW = ("jsonrpc-1.0", "http-1.0", "grpc-1.0", "face")
@@ -26,6 +29,9 @@ _PRESENCE = (
     "wire/test_signatures.py::"
     "test_required_fields_stay_optional_ones_stay_if_they_were_set_and_other_defaults_go"
 )
+
+#: Chapters that are about one binding, and its ways in.
+BINDINGS: Mapping[str, tuple[str, ...]] = {"9": JSON_RPC, "10": GRPC, "11": HTTP}
 
 #: Why something is no duty of this server.
 CLIENT = "a duty of clients"
@@ -564,3 +570,38 @@ OUT = (
     Out(at="13.4#5 14.1.1#6", why=OPERATOR, because="which laws hold is known where it runs"),
     Out(at="14.1.1#4", why=NOT_OFFERED, because="it fetches no file; what it calls goes through one policy"),
 )
+
+_GAPS = {one.id: one.gaps for one in REQUIREMENTS}
+_PROVES = re.compile(r"^@proves\(([^)]*)\)\n(?:@.*\n)*def (test_\w+)", re.MULTILINE)
+
+
+def sections(at: str) -> list[str]:
+    """The sections of addresses, each once."""
+    return list(dict.fromkeys(one.partition("#")[0] for one in at.split()))
+
+
+def exceptions(rule: Rule) -> dict[str, str]:
+    """The ways of 1.0 on which a rule does not hold, and why. Empty reasons are faults of this module."""
+    if rule.ways == ONCE:
+        return {}
+    chapters = [one.partition(".")[0] for one in sections(rule.at)]
+    wanted = dict.fromkeys(way for chapter in chapters for way in BINDINGS.get(chapter, NOW))
+    reasons = {way: why for one in rule.shown for way, why in _GAPS[one].items()} | dict(rule.but)
+    return {way: reasons.get(way, "") for way in wanted if way not in rule.ways}
+
+
+def proofs(requirement: str) -> list[str]:
+    """The tests of this folder that prove a requirement, as a rule names tests."""
+    return [name for one, name in _proofs() if one == requirement]
+
+
+@cache
+def _proofs() -> tuple[tuple[str, str], ...]:
+    return tuple(_read())
+
+
+def _read() -> Iterator[tuple[str, str]]:
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        for ids, name in _PROVES.findall(path.read_text(encoding="utf-8")):
+            for one in re.findall(r'"([^"]+)"', ids):
+                yield one, f"interaction/{path.name}::{name}"

@@ -61,7 +61,10 @@ _REMEDIES = {
     "XX": "is damaged: see the server's log, restore a backup",
     "08": "cannot be reached: check that the server runs and takes connections; the broker goes on by itself",
 }
-_FAULTS: tuple[type[Exception], ...] = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+#: What asyncpg raises about a connection that is gone, or soon: one whose server has said that it ends,
+#: and which is not closed yet, refuses statements with InternalClientError.
+_LOST: tuple[type[Exception], ...] = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+_FAULTS: tuple[type[Exception], ...] = (asyncpg.PostgresError, *_LOST)
 _VALUES_AT_FAULT = ("22", "23")
 # PostgreSQL has no NUL in texts. What stands for it is no character of any text that means something.
 _ESCAPE = "\ufdd0"
@@ -234,7 +237,7 @@ class Server:
         state = str(getattr(error, "sqlstate", None) or "")
         if isinstance(error, TimeoutError):
             state = "57014"
-        elif not state and isinstance(error, OSError | asyncpg.InterfaceError):
+        elif not state and isinstance(error, _LOST):
             state = "08000"
         fits = [prefix for prefix in _REMEDIES if state.startswith(prefix)]
         remedy = _REMEDIES[max(fits, key=len)] if fits else "failed"

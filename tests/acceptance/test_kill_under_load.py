@@ -85,8 +85,11 @@ KINDS = ("plain", "talker", "polite", "first", "asker", "harmless")
 class Load:
     """Callers that repeat every message until it is taken, as they should, at whichever of the brokers."""
 
-    def __init__(self, *brokers: Served, seed: int) -> None:
+    kinds = KINDS
+
+    def __init__(self, *brokers: Served, seed: int, pace_s: float = PACE_S) -> None:
         self._brokers = brokers
+        self._pace_s = pace_s
         self._chance = random.Random(seed)
         self._stop = threading.Event()
         self._over = threading.Event()
@@ -123,9 +126,9 @@ class Load:
                 stack.enter_context(httpx.Client(base_url=b.url, timeout=10, trust_env=False))
                 for b in self._brokers
             ]
-            while not self._stop.wait(PACE_S):
+            while not self._stop.wait(self._pace_s):
                 number = next(self._numbers)
-                kind = self._chance.choice(KINDS)
+                kind = self._chance.choice(self.kinds)
                 self._until_taken(clients, f"m-{number}", kind)
                 http = self._chance.choice(clients)
                 with suppress(httpx.TransportError):

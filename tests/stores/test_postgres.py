@@ -579,6 +579,37 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_found_out(
     asyncio.run(main())
 
 
+def test_a_connection_whose_server_said_that_it_ends_is_the_stores_fault_and_another_is_taken(
+    server: Postgres, database: str
+) -> None:
+    async def main() -> None:
+        wire = Wire(server.port, forward=True, after=b"nothing that is ever said")
+        async with wire as port, opened(f"postgresql://broker@127.0.0.1:{port}/{database}") as (store,):
+            await store.commit(commit_of(first_write("h-1")))
+            assert await store.load_handoff("h-1") is not None
+            await wire.end(port)
+            for act in (store.load_handoff("h-1"), store.commit(commit_of(first_write("h-2")))):
+                with pytest.raises(StoreUnavailable):
+                    await act
+            wire.cut()
+            assert await soon(lambda: _there(store, "h-1"))
+            assert await soon(lambda: _stored(store, "h-3"))
+
+    async def _there(store: PostgresStore, handoff_id: str) -> bool:
+        try:
+            return await store.load_handoff(handoff_id) is not None
+        except StoreUnavailable:
+            return False
+
+    async def _stored(store: PostgresStore, handoff_id: str) -> bool:
+        try:
+            return bool((await store.commit(commit_of(first_write(handoff_id)))).recorded)
+        except StoreUnavailable:
+            return False
+
+    asyncio.run(main())
+
+
 def test_work_that_was_claimed_for_callers_who_gave_up_in_doubt_is_free_again(
     server: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

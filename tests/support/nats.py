@@ -40,7 +40,7 @@ class Nats:
 
     def __init__(self, folder: Path, config: str = "", *, jetstream: bool = True) -> None:
         self.folder = folder
-        self.port = _kept_port()
+        self.port = kept_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._program = find()
         self._config = folder / "nats.conf"
@@ -93,7 +93,7 @@ class Nats:
             self._process = None
 
 
-def _kept_port() -> int:
+def kept_port() -> int:
     """A free port that no client is given while the server is away: clients get others, from 32768 on."""
     while True:
         port = secrets.randbelow(10_000) + 20_000

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,45 @@ class Postgres:
             self._process = subprocess.Popen[bytes](
                 command, cwd=self._folder, stdout=words, stderr=words, stdin=subprocess.DEVNULL, **self._user
             )
+        eventually(self._answers, within_s=START_S)
+
+    def _answers(self) -> bool:
         check = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        eventually(lambda: subprocess.run(check, check=False).returncode == 0, within_s=START_S)
+        return subprocess.run(check, check=False).returncode == 0
+
+    def processes(self) -> list[int]:
+        """The server's processes, its first one first."""
+        assert self._process is not None
+        first = self._process.pid
+        children = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="ascii")
+        return [first, *map(int, children.split())]
+
+    def kill(self) -> None:
+        """End it as the kernel would: nothing is said, and what its other processes do ends by itself."""
+        family = self.processes()
+        self.stop(signal.SIGKILL)
+        eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in family), within_s=START_S)
+
+    def kill_one(self, which: int) -> None:
+        """End one of its processes by number of its turn; the server ends the others and recovers by itself."""
+        family = self.processes()[1:]
+        if family:
+            with suppress(ProcessLookupError):
+                os.kill(family[which % len(family)], signal.SIGKILL)
+        eventually(self._answers, within_s=START_S)
+
+    def freeze(self) -> None:
+        """Let all of it do nothing, with its connections open."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for one in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(one, number)
 
     def stop(self, number: int = signal.SIGINT) -> None:
         """Cut all connections and stop; with SIGQUIT as in a crash."""
@@ -153,6 +191,31 @@ class Wire:
         self._forward = forward
         self._after = after
         self.cuts = 0
+        self._clients: list[asyncio.StreamWriter] = []
+        self._connected = asyncio.Semaphore(0)
+        self._ended = False
+
+    async def end(self, port: int) -> None:
+        """Say on every connection that the server ends, as one does whose process was killed, and no more.
+
+        Returns when the clients have read it. Then ``cut`` lets them connect again.
+        """
+        self._connected = asyncio.Semaphore(0)
+        last, writer = await asyncio.open_connection("127.0.0.1", port)
+        await self._connected.acquire()
+        self._ended = True
+        fields = b"SFATAL\0C57P02\0Mterminating connection because of crash of another server process\0\0"
+        for client in self._clients:
+            client.write(b"E" + (len(fields) + 4).to_bytes(4) + fields)
+        await last.read(1)
+        writer.close()
+
+    def cut(self) -> None:
+        """Cut every connection."""
+        self._ended = False
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
 
     async def __aenter__(self) -> int:
         """Begin. The port to connect to."""
@@ -164,6 +227,8 @@ class Wire:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._clients.append(writer)
+        self._connected.release()
         down = asyncio.create_task(self._pump(up_reader, writer))
         armed = False
         try:
@@ -177,7 +242,8 @@ class Wire:
                         up_writer.write(data)
                         await up_reader.read(1)  # it was done
                     break
-                up_writer.write(data)
+                if not self._ended:
+                    up_writer.write(data)
         finally:
             down.cancel()
             up_writer.close()

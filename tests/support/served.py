@@ -29,8 +29,8 @@ READY_S = 60.0
 ENDS = ("completed", "failed", "canceled", "returned", "expired")
 
 
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["a2a_handoff.cli.commands", "a2a_handoff.server"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["a2a_handoff.cli.commands", "a2a_handoff.server"])
 
 
 def _forked(env: Mapping[str, str], words: Path) -> None:
@@ -62,7 +62,7 @@ class Served:
     ) -> None:
         self.folder = folder
         self._forked = forked
-        self.port = free_port()
+        self.port = settings.get("port") or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
         (folder / "cards").mkdir(exist_ok=True)
@@ -85,11 +85,8 @@ class Served:
     def start(self) -> None:
         """Start it and wait until it says that it is ready."""
         if self._forked:
-            self._fork = _FORKS.Process(
-                target=_forked, args=(self._env, self.folder / "broker.log"), daemon=True
-            )
-            self._fork.start()
-            eventually(self._answers, within_s=READY_S)
+            self.begin()
+            eventually(self.answers, within_s=READY_S)
             return
         with (self.folder / "broker.log").open("ab") as words:
             self._process = subprocess.Popen(
@@ -105,11 +102,30 @@ class Served:
         line = self._process.stdout.readline() if ready else b""
         assert b"is ready" in line, f"{line!r}\n{self.words}"
 
-    def _answers(self) -> bool:
+    def begin(self) -> None:
+        """Start a forked one without waiting for it. It may end again, as when its database is away."""
+        self._fork = FORKS.Process(target=_forked, args=(self._env, self.folder / "broker.log"), daemon=True)
+        self._fork.start()
+
+    def answers(self) -> bool:
+        """Whether it says that it is ready."""
         try:
             return self.http.get("/readyz").is_success
         except httpx.TransportError:
             return False
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process, a forked one, is there."""
+        return self._fork is not None and self._fork.is_alive()
+
+    def freeze(self) -> None:
+        """Let it do nothing, with its connections open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
 
     @property
     def pid(self) -> int:

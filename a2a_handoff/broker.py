@@ -196,7 +196,7 @@ class HandoffBroker:
     async def _continue(
         self, principal: Principal, task_id: str, incoming: Incoming, webhook: Webhook | None
     ) -> Accepted:
-        handoff = await (self.get if webhook is None else self.own)(principal, task_id)
+        handoff = await self.own(principal, task_id)
         _check_context(handoff, incoming)
         since = await self.journal.versions(handoff)
         leaf = await self._leaf(handoff)
@@ -358,7 +358,7 @@ class HandoffBroker:
         Raises ``task_not_cancelable`` if it has ended, ``precondition_failed`` at another version.
         """
         principal.require(Scope.SEND)
-        handoff = await self.get(principal, handoff_id)
+        handoff = await self.own(principal, handoff_id)
         command = ev.Cancel(by=principal.name or handoff.sender, reason=reason)
         return await self._ledger.change(handoff.id, lambda h: (_at(h, versions, command),))
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from a2a_handoff.broker import Claim
 from a2a_handoff.core.errors import Code, HandoffError
+from a2a_handoff.core.events import State
+from a2a_handoff.intake import Call, Incoming
 from a2a_handoff.ports import USUAL_SCOPES, HandoffQuery, Principal
+from a2a_handoff.wire.context import synthesize
 from tests.support.running import Broker, broker
 
 
@@ -71,3 +75,37 @@ def test_nobody_reads_the_inbox_of_another(house: Broker) -> None:
     with pytest.raises(HandoffError) as caught:
         house.loop.run(service.inbox.pending(_who("stranger"), "editor"))
     assert caught.value.code is Code.AGENT_NOT_FOUND
+
+
+def test_who_was_only_asked_may_read_a_task_and_neither_ends_it_nor_answers_for_its_sender(
+    tmp_path: Path,
+) -> None:
+    with broker(tmp_path) as b:
+        for name in ("editor", "shop", "stranger"):
+            b.register(name)
+        _only_asked(b)
+
+
+def _only_asked(b: Broker) -> None:
+    service = b.app.broker
+    body = {"task": "ask", "source_agent": "shop", "target_agent": "editor", "fallback": ["stranger"]}
+    made = b.http.post("/api/handoffs", json=body).json()["handoff_id"]
+    b.loop.run(service.decline(_who("editor"), made, Claim(), "no time"))
+    b.loop.run(service.accept(_who("stranger"), made, Claim()))
+    b.loop.run(service.ask(_who("stranger"), made, Claim(), message=b'{"role":"agent"}'))
+    reply = Incoming(
+        message=b'{"messageId":"r"}',
+        message_id="r",
+        package=synthesize(b"{}", source_agent="editor"),
+        arrival=Call(),
+        digest="",
+        task_id=made,
+    )
+    for who in (_who("editor"), _who("stranger")):
+        assert b.loop.run(service.get(who, made)).id == made
+        for deed in (service.cancel(who, made), service.send(who, reply)):
+            with pytest.raises(HandoffError) as caught:
+                b.loop.run(deed)
+            assert caught.value.code is Code.TASK_NOT_FOUND
+    assert b.loop.run(service.send(_who("shop"), reply)).handoff.state is State.ACKNOWLEDGED
+    b.loop.run(service.cancel(_who("shop"), made))

@@ -48,6 +48,8 @@ __all__ = [
 
 _V1_0, _V0_3, _V0_1 = Generation.V1_0, Generation.V0_3, Generation.V0_1
 
+_BY_AGENT: Final = b'"ROLE_AGENT"'
+
 
 def task_json(view: TaskView, generation: Generation, *, history_length: int | None = None) -> bytes:
     """A Task. ``history_length`` is what the caller asked for, ``None`` for nothing.
@@ -226,11 +228,18 @@ def _status_json(
 
 
 def _message_json(body: bytes, task_id: str, context_id: str, generation: Generation) -> bytes:
-    """A message of the task. Ids that the target put into it are its own; the caller's stand there."""
-    if b'"taskId"' in body or b'"contextId"' in body:
+    """A message of the task. Ids that the target put into it are its own; the caller's stand there.
+
+    What an agent says names its context always (``Message`` in ``a2a.proto``).
+    """
+    known = b'"taskId"' in body or b'"contextId"' in body
+    if not known and _BY_AGENT in body and body.startswith(b"{"):
+        body = b'{"contextId":%b,"taskId":%b,%b' % (pack(context_id), pack(task_id), body[1:])
+    elif known:
         fields = fields_of(body)
+        by_agent = bytes(fields.get("role", b"")) == _BY_AGENT
         for name, value in (("taskId", task_id), ("contextId", context_id)):
-            if name in fields:
+            if by_agent or name in fields:
                 fields[name] = Raw(pack(value))
         body = pack(fields)
     return message_out(body, generation)

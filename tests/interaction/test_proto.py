@@ -29,7 +29,7 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 def conforms(body: Any, message: Message) -> None:
     """Fails if the JSON has a member, a word or a time that the proto does not write so.
 
-    What the proto requires must be there, and not empty.
+    What the proto requires must be there, and not empty; so must the context of what an agent says.
     """
     parsed = json_format.ParseDict(body, message)
     _required(parsed)
@@ -40,7 +40,9 @@ def conforms(body: Any, message: Message) -> None:
 _BEHAVIOUR: Any = field_behavior_pb2.field_behavior
 
 
-def _required(message: Message) -> None:
+def _required(message: Any) -> None:
+    if isinstance(message, a2a_pb2.Message) and message.role == a2a_pb2.ROLE_AGENT:
+        assert message.context_id, message
     for field in message.DESCRIPTOR.fields:
         value, single = getattr(message, field.name), field.message_type is not None and not field.is_repeated
         if field_behavior_pb2.REQUIRED in field.GetOptions().Extensions[_BEHAVIOUR]:

@@ -210,6 +210,16 @@ def test_ids_in_messages_are_those_of_the_callers_task() -> None:
     assert written["status"]["message"]["taskId"] == "h-1"
 
 
+def test_what_an_agent_says_names_its_task_and_its_context_whatever_it_named_itself() -> None:
+    for named in ({}, {"taskId": "r-1"}, {"contextId": "r-c"}):
+        world = _working(ev.Output(kind=OutputKind.STATUS, body=_said("hi", "s-1", **named)))
+        for generation in (V1_0, V0_3):
+            task = json.loads(task_json(_view(world), generation))
+            said, asked = task["status"]["message"], task["history"][0]
+            assert (said["taskId"], said["contextId"], said["messageId"]) == ("h-1", "c-1", "s-1")
+            assert asked.keys().isdisjoint({"taskId", "contextId"})
+
+
 # --- artifacts -------------------------------------------------------------------------------------
 
 

@@ -51,6 +51,9 @@ async def _bounded(events: AsyncGenerator[_T], left: float) -> AsyncGenerator[_T
     ends_at = asyncio.get_running_loop().time() + left
     async with aclosing(events):
         while True:
+            # Where events are there already, nothing is waited for, and no limit would be felt.
+            if asyncio.get_running_loop().time() >= ends_at:
+                raise expired()
             limit = asyncio.timeout_at(ends_at)
             try:
                 async with limit:

@@ -268,6 +268,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", settings.max_head),
         ("grpc.absolute_max_metadata_size", settings.max_head),
         ("grpc.max_concurrent_streams", _STREAMS_MAX),
+        ("grpc.server_handshake_timeout_ms", int(settings.arrival * 1_000)),
         ("grpc.max_connection_idle_ms", _IDLE_CONNECTION_S * 1_000),
         ("grpc.keepalive_time_ms", int(settings.keepalive * 1_000)),
         ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_EVERY_S * 1_000),

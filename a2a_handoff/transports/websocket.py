@@ -273,6 +273,8 @@ class _Socket:
         try:
             while True:
                 left = left_s(self._principal, self._surface.broker.now())
+                if left == 0:
+                    break  # a frame that is there already is not waited for
                 limit = asyncio.timeout(left)
                 try:
                     async with limit:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Generator
+import time
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from a2a_handoff.core.errors import HandoffError
+from a2a_handoff.ports import Principal
+from a2a_handoff.transports.asgi import Message
+from a2a_handoff.transports.expiry import lasting
 from tests.support.bearers import SECRET, bearer, token
 from tests.support.running import Broker, broker, send_params, sse_data
 from tests.support.sockets import Socket
@@ -129,3 +135,47 @@ def test_c094_a_new_token_keeps_a_socket_open_and_one_of_another_does_not(b: Bro
         code, frames = socket.closed()
         assert code == 4401
         assert "ok" not in [frame["type"] for frame in frames]
+
+
+def test_c094_frames_that_are_there_already_are_not_obeyed_after_the_end(b: Broker) -> None:
+    ends_at = time.time() + _SHORT
+    sent: list[Message] = []
+    late: list[Message] = []
+
+    async def receive() -> dict[str, Any]:
+        """A client whose next frame is always there."""
+        if not sent:
+            return {"type": "websocket.connect"}
+        if len(sent) == 1:
+            return {"type": "websocket.receive", "text": '{"type":"hello","agent_id":"editor"}'}
+        if time.time() > ends_at + _SHORT:
+            return {"type": "websocket.disconnect", "code": 1005}
+        return {"type": "websocket.receive", "text": '{"type":"ping"}'}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if '"pong"' in message.get("text", "") and time.time() > ends_at + 0.5:
+            late.append(message)
+
+    headers = [(b"authorization", bearer("editor", exp=ends_at)["Authorization"].encode())]
+    scope = {"type": "websocket", "path": "/ws", "headers": headers, "subprotocols": [], "method": "GET"}
+    b.loop.run(b.app(scope, receive, send))
+    assert (late, sent[-1]["code"]) == ([], 4401)
+
+
+def test_a_stream_whose_events_are_there_already_ends_too() -> None:
+    seen: list[int] = []
+
+    async def events() -> AsyncGenerator[int]:
+        for number in range(1_000_000):
+            yield number
+
+    async def story() -> None:
+        who = Principal(name="editor", authenticated=True, expires_at=100.1)
+        async for number in lasting(who, 100.0, events()):
+            seen.append(number)
+
+    with pytest.raises(HandoffError) as caught:
+        asyncio.run(story())
+    assert caught.value.facts["token"] == "expired"
+    assert 0 < len(seen) < 1_000_000

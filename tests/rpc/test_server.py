@@ -206,6 +206,15 @@ def test_what_is_no_http_2_is_hung_up_on(line: Line, words: bytes) -> None:
     assert line.raw(message("after-that").SerializeToString())
 
 
+@pytest.mark.parametrize("words", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], ids=["nothing", "half-a-hello"])
+def test_who_connects_and_does_not_come_to_the_point_is_hung_up_on(line: Line, words: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", line.broker.app.grpc_port), timeout=WAIT_S) as raw:
+        raw.sendall(words)
+        while raw.recv(65_536):
+            pass
+    assert line.raw(message("after-silence").SerializeToString())
+
+
 def test_a_call_without_a_message_is_refused(line: Line) -> None:
     call = line.channel.stream_unary(SEND)
     assert refused(lambda: call(iter(()), timeout=WAIT_S)).reason == "INVALID_REQUEST"

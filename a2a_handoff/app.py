@@ -28,6 +28,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State
 from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
 from a2a_handoff.notify import LocalNotifier
+from a2a_handoff.notify.chosen import nats_link, nats_notifier, nats_stream
 from a2a_handoff.notify.relayed import RelayedNotifier
 from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable
 from a2a_handoff.ports import Scope as Allowed
@@ -54,6 +55,7 @@ from a2a_handoff.transports.asyncapi import document as asyncapi
 from a2a_handoff.transports.callbacks import PATH as CALLBACKS
 from a2a_handoff.transports.callbacks import CallbackSurface
 from a2a_handoff.transports.calls import NativeCalls
+from a2a_handoff.transports.cards import FACE_CARD, CardPages
 from a2a_handoff.transports.legacy import PATHS, LegacySurface
 from a2a_handoff.transports.live import LiveSurface
 from a2a_handoff.transports.mcp.surface import McpSurface
@@ -65,12 +67,8 @@ from a2a_handoff.transports.routes import routes as native_routes
 from a2a_handoff.transports.websocket import SocketSurface, refuse_handshake
 from a2a_handoff.trust import judge_of, seal_of
 from a2a_handoff.wire import faults
-from a2a_handoff.wire.broker_card import CARD_CACHING, broker_card, etag_of, face_card, own_card
 
 if TYPE_CHECKING:
-    from a2a_handoff.notify.jetstream import NatsStream
-    from a2a_handoff.notify.link import NatsLink
-    from a2a_handoff.notify.nats import NatsNotifier
     from a2a_handoff.transports.grpc import GrpcSurface
 
 _LOG = logging.getLogger("a2a_handoff")
@@ -87,8 +85,6 @@ _RESOURCE_PATHS = (
     "/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp",
 )  # fmt: skip
 _KEYS_PATH = "/.well-known/jwks.json"
-#: Below the address of an agent: a card that leads through the broker, also of an agent that has its own.
-_FACE_CARD = "/agent-card.json"
 #: First steps of paths that there are also below ``/{tenant}`` (A2A 1.0 section 11.3.1 and beyond).
 _IN_TENANTS = frozenset(
     {
@@ -116,15 +112,14 @@ class Application:
         self.telemetry = Telemetry(
             settings, known_agent=self._is_registered, queue=self._read_queue, nats=self._read_nats
         )
-        link = nats_link(settings) if settings.nats_servers else None
-        self._nats = None if link is None else _nats(settings, link)
+        link = nats_link(settings)
+        self._nats = None if link is None else nats_notifier(settings, link)
         hints = None if self._nats else hints_of(settings.store)
         self._relayed = RelayedNotifier(hints) if hints else None
         self._counter = BpeCounter()
         self._client = A2AClient(policy, idle_s=settings.stream_idle, now=self.clock.now)
         self._hooks = WebhookClient(policy, now=self.clock.now)
         self._judge = judge_of(settings, policy, self.clock)
-        self._seal = seal_of(settings)
         self.service = service = Service(
             settings,
             Ports(
@@ -139,7 +134,7 @@ class Application:
                 clock=self.clock,
                 rules=_rules(settings),
                 notifier=self._nats or self._relayed or LocalNotifier(),
-                stream=None if link is None else _stream(settings, link),
+                stream=None if link is None else nats_stream(settings, link),
             ),
         )
         self.store, self.registry, self.broker = service.store, service.registry, service.broker
@@ -151,10 +146,17 @@ class Application:
         )
         if service.replicas is not None:
             service.replicas.on_departed = self._mark.inherit
-        operations = Operations(
-            self.broker, keepalive_s=settings.keepalive, extended_card=self._extended_card
-        )
         self._gate = gate = gate_of(settings, policy, self.clock)
+        self._cards = CardPages(
+            self.registry,
+            caller=self._caller,
+            closed=gate.closed,
+            seal=seal_of(settings),
+            default_tenant=settings.default_tenant,
+        )
+        operations = Operations(
+            self.broker, keepalive_s=settings.keepalive, extended_card=self._cards.extended
+        )
         self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
         self._a2a = A2ASurface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
@@ -165,8 +167,6 @@ class Application:
         self._grpc = _grpc_surface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, settings=settings
         )
-        #: Where gRPC is reached, for the cards; empty for nowhere.
-        self._grpc_address = ""
         calls = NativeCalls(self.broker, settings=settings)
         rest = RestSurface(self.broker, calls, settings=settings)
         live = LiveSurface(self.broker, calls, settings=settings)
@@ -199,7 +199,7 @@ class Application:
 
         ``url`` is where callers reach the broker. Raises ``StoreUnavailable`` and ``HandoffError``.
         """
-        self.url = self.settings.public_url or url
+        self.url = self._cards.url = self.settings.public_url or url
         await self.service.open(self.settings.cards, tenant=self.settings.default_tenant)
         self._tell_agents()
         for others in (self._nats, self._relayed):
@@ -218,7 +218,7 @@ class Application:
                 self.grpc_port = await self._grpc.start()
             except OSError as error:
                 raise ConfigurationError(str(error)) from error
-            self._grpc_address = self.settings.grpc_shown(self.grpc_port)
+            self._cards.grpc = self.settings.grpc_shown(self.grpc_port)
         self.ready = True
 
     def _tell_agents(self) -> None:
@@ -288,19 +288,19 @@ class Application:
 
     async def _trusts(self, scope: Scope) -> bool:
         """Whether a caller of a cold route may have its trace continued."""
-        headers = headers_of(scope)
-        if b"traceparent" not in headers:
+        if b"traceparent" not in headers_of(scope):
             return False
         if self._callbacks.lets_in(scope):
             return True
         try:
-            return (await self._caller(headers, scope)).trusted
+            return (await self._caller(scope)).trusted
         except HandoffError:
             return False
 
-    async def _caller(self, headers: dict[bytes, bytes], scope: Scope) -> Principal:
+    async def _caller(self, scope: Scope) -> Principal:
         """Who calls, in the tenant that the path names."""
-        return within(await self._gate.admit(text_header(headers, b"authorization")), tenant_of(scope))
+        authorization = text_header(headers_of(scope), b"authorization")
+        return within(await self._gate.admit(authorization), tenant_of(scope))
 
     # --- paths -----------------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class Application:
     async def _has_face(self, scope: Scope, agent_id: str) -> bool:
         """Whether there is such an agent for the caller; who may not call at all is told by the surface."""
         try:
-            caller = await self._caller(headers_of(scope), scope)
+            caller = await self._caller(scope)
         except HandoffError:
             return True
         return await self.registry.find(caller.tenant, agent_id) is not None
@@ -368,12 +368,12 @@ class Application:
             Route("/", self._front_page, methods=["GET"]),
             # Calls do not come here; these are known so that a refusal of other methods can name them.
             *(Route(path, self._front_page, methods=["POST"]) for path in _RPC_PATHS),
-            *(Route(path, self._card, methods=["GET"]) for path in _CARD_PATHS),
-            Route(_KEYS_PATH, self._keys, methods=["GET"]),
+            *(Route(path, self._cards.card, methods=["GET"]) for path in _CARD_PATHS),
+            Route(_KEYS_PATH, self._cards.keys, methods=["GET"]),
             *(Route(path, self._resource, methods=["GET"]) for path in _RESOURCE_PATHS),
             *(
-                Route(f"/agents/{{agent_id}}{path}", self._face_card, methods=["GET"])
-                for path in (*_CARD_PATHS, _FACE_CARD)
+                Route(f"/agents/{{agent_id}}{path}", self._cards.face_card, methods=["GET"])
+                for path in (*_CARD_PATHS, FACE_CARD)
             ),
             *self._native,
             Route("/agents/{agent_id}", self._no_face, methods=["GET", "POST", "DELETE"]),
@@ -416,64 +416,10 @@ class Application:
         del request
         return Response(asyncapi(), media_type="application/json")
 
-    async def _card(self, request: Request) -> Response:
-        """The broker's card is for everybody. Where callers must say who they are it names no agent."""
-        if self._gate.closed:
-            card = broker_card(self.url, (), grpc=self._grpc_address, secured=True)
-        else:
-            named = tenant_of(request.scope)
-            agents = self.registry.agents(named or self.settings.default_tenant)
-            card = broker_card(self.url, agents, grpc=self._grpc_address, tenant=named)
-        return _card_response(request, await self._sealed(card))
-
-    def _extended_card(self, caller: Principal, face: str) -> bytes:
-        """What the public card does not say: who is there for the caller, and at which addresses."""
-        url, grpc = self.url, self._grpc_address
-        agent = self.registry.get(caller.tenant, face) if face else None
-        if agent is not None:
-            card = face_card(url, agent, grpc=grpc, secured=True)
-        else:
-            agents = self.registry.agents(caller.tenant)
-            card = broker_card(url, agents, grpc=grpc, secured=True, tenant=caller.tenant)
-        return self._signed(card)[0]
-
-    async def _face_card(self, request: Request) -> Response:
-        """An agent's own card, byte for byte; without one, or if asked, one that leads through the broker."""
-        agent_id = request.path_params["agent_id"]
-        caller = await self._caller(headers_of(request.scope), request.scope)
-        agent = self.registry.get(caller.tenant, agent_id)
-        if agent is None:
-            raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
-        asked = request.scope["path"] == f"/agents/{agent_id}{_FACE_CARD}"
-        if asked or not agent.card:
-            tenant = tenant_of(request.scope)
-            url = f"{self.url}/{tenant}" if tenant else self.url
-            card = face_card(url, agent, grpc=self._grpc_address, secured=self._gate.closed)
-            return _card_response(request, await self._sealed(card))
-        return _card_response(request, own_card(agent))
-
-    def _signed(self, card: tuple[bytes, str]) -> tuple[bytes, str]:
-        """A card of ours with its signatures, if there is a key for them."""
-        if self._seal is None:
-            return card
-        body = self._seal.signed(card[0])
-        return body, etag_of(body)
-
-    async def _sealed(self, card: tuple[bytes, str]) -> tuple[bytes, str]:
-        """The same in a thread: a card with hundreds of skills takes a tenth of a second."""
-        return card if self._seal is None else await asyncio.to_thread(self._signed, card)
-
-    async def _keys(self, request: Request) -> Response:
-        """The public key that the broker's cards are signed with (RFC 7517 section 5)."""
-        if self._seal is None:
-            raise HandoffError(Code.NOT_FOUND)
-        card = self._seal.key_set, etag_of(self._seal.key_set)
-        return _card_response(request, card, media_type="application/jwk-set+json")
-
     async def _no_face(self, request: Request) -> Response:
         """A path below the address of an agent that is not there, or one that it does not have."""
         agent_id = request.path_params["agent_id"]
-        caller = await self._caller(headers_of(request.scope), request.scope)
+        caller = await self._caller(request.scope)
         if self.registry.get(caller.tenant, agent_id) is None:
             raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r}.")
         raise HandoffError(Code.NOT_FOUND)
@@ -501,7 +447,7 @@ class Application:
 
     async def _metrics(self, request: Request) -> Response:
         if self.settings.auth_metrics:
-            caller = await self._caller(headers_of(request.scope), request.scope)
+            caller = await self._caller(request.scope)
             caller.require(Allowed.METRICS)
         accept = request.headers.get("accept", "")
         body, content_type = await asyncio.to_thread(self.telemetry.render_metrics, accept)
@@ -540,70 +486,12 @@ def _rules(settings: Settings) -> RoutingRules:
         raise ConfigurationError(f"rules: {settings.rules}: {error}") from error
 
 
-def _nats(settings: Settings, link: NatsLink) -> NatsNotifier:
-    """The way to wake other brokers."""
-    from a2a_handoff.notify.nats import NatsNotifier  # noqa: PLC0415 - its client is an extra
-
-    return NatsNotifier(link, prefix=settings.nats_prefix)
-
-
-def _stream(settings: Settings, link: NatsLink) -> NatsStream | None:
-    """The way to those who follow the log, if it is asked for."""
-    if not settings.nats_stream:
-        return None
-    from a2a_handoff.notify.jetstream import NatsStream, StreamPlan  # noqa: PLC0415 - its client is an extra
-
-    plan = StreamPlan(
-        name=settings.nats_stream,
-        prefix=settings.nats_prefix,
-        age_s=settings.nats_stream_age,
-        size=settings.nats_stream_size,
-        replicas=settings.nats_stream_replicas,
-    )
-    return NatsStream(link, plan)
-
-
-def nats_link(settings: Settings) -> NatsLink:
-    """A connection to the NATS servers of the settings, still to be started.
-
-    Raises ``ConfigurationError`` if the client is not installed.
-    """
-    try:
-        from a2a_handoff.notify.link import Access, NatsLink  # noqa: PLC0415 - its client is an extra
-    except ImportError:
-        raise ConfigurationError("nats needs the extra nats: pip install 'a2a-handoff[nats]'") from None
-    access = Access(
-        servers=settings.nats_servers,
-        creds=settings.nats_creds,
-        ca=settings.nats_ca,
-        cert=settings.nats_cert,
-        key=settings.nats_key,
-    )
-    return NatsLink(access, name="a2a-handoff")
-
-
 def _reading(counted: tuple[int, float] | None, now: float) -> tuple[int, float]:
     """How many there are, and the age of the oldest in seconds."""
     if counted is None:
         return 0, 0.0
     count, oldest_at = counted
     return count, max(0.0, now - oldest_at)
-
-
-def _card_response(
-    request: Request, card: tuple[bytes, str], *, media_type: str = "application/json"
-) -> Response:
-    """A card with its ETag (A2A 1.0 section 8.6.1)."""
-    body, etag = card
-    headers = {"ETag": etag, "Cache-Control": CARD_CACHING}
-    if _is_named(etag, request.headers.get("if-none-match", "")):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type=media_type, headers=headers)
-
-
-def _is_named(etag: str, header: str) -> bool:
-    """Whether ``If-None-Match`` names a tag: a list, or ``*``, compared weakly (RFC 9110 section 13.1.2)."""
-    return any(named.strip().removeprefix("W/") in ("*", etag) for named in header.split(","))
 
 
 __all__ = ["Application", "ConfigurationError"]

@@ -14,21 +14,13 @@ from a2a_handoff.client.card_judge import CardJudge
 from a2a_handoff.client.documents import read_document
 from a2a_handoff.config import ConfigurationError, Settings
 from a2a_handoff.ports import Clock, UrlPolicy
+from a2a_handoff.transports.cards import Seal
 from a2a_handoff.wire.signatures import CardSigner
 
 if TYPE_CHECKING:
     from a2a_handoff.security.keyring import PublicKeys
 
 _LIBRARIES = ("joserfc", "rfc8785")
-
-
-class Seal:
-    """The broker's key for its cards. ``key_set`` is its public half as a JWK Set."""
-
-    def __init__(self, signer: CardSigner, key_set: bytes) -> None:
-        self.signed = signer.signed
-        self.key_set = key_set
-        self.signed(b"{}")  # loads what it needs now, and not while somebody waits for a card
 
 
 def judge_of(settings: Settings, policy: UrlPolicy, clock: Clock) -> CardJudge | None:

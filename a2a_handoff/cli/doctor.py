@@ -26,6 +26,7 @@ from a2a_handoff.cli.remote import Broker, is_direct
 from a2a_handoff.config import Settings, SettingsError, read
 from a2a_handoff.config.settings import hide_password
 from a2a_handoff.core.errors import HandoffError
+from a2a_handoff.notify.chosen import nats_link
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.wire.cards import read_card
 
@@ -141,11 +142,9 @@ def _card_files(folder: Path) -> Finding:
 
 
 async def _nats(settings: Settings) -> Finding:
-    if not settings.nats_servers:
-        return Finding("NATS", "not used", "nats is not set: one broker needs none")
-    from a2a_handoff.app import nats_link  # noqa: PLC0415 - its client is an extra
-
     link = nats_link(settings)
+    if link is None:
+        return Finding("NATS", "not used", "nats is not set: one broker needs none")
     up = asyncio.Event()
     link.on_change = up.set
     link.start()

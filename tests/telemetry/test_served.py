@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import threading
+from typing import Any
 
 import pytest
 import uvicorn

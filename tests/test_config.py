@@ -193,6 +193,18 @@ def test_no_part_of_a_password_survives_whatever_stands_in_it(password: str) -> 
     assert hidden == "nats://user:***@host:4222"
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("postgres:/user:s3cret@host/db", "postgres:/user:***@host/db"),
+        ("nats://host:4222?token=s3cret", "nats://host:4222?token=***"),
+        ("postgresql://host/db?password=s3cret&a=b", "postgresql://host/db?password=***&a=b"),
+    ],
+)
+def test_a_password_is_hidden_in_what_is_written_wrong_too(said: str, shown: str) -> None:
+    assert hide_password(said) == shown
+
+
 def test_a_token_for_nats_is_a_password_too() -> None:
     assert hide_password("nats://s3cret@one:4222,tls://s3cret@two") == "nats://***@one:4222,tls://***@two"
     assert "s3cret" not in repr(Settings(nats="nats://s3cret@one:4222"))

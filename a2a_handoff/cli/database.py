@@ -135,7 +135,9 @@ def _file(url: str) -> Path | None:
 
 def _shown(url: str) -> str:
     """The URL without its password."""
-    return re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1@", url)
+    from a2a_handoff.config.settings import hide_password
+
+    return hide_password(url).replace(":***@", "@")
 
 
 def _with_store(url: str, use: Callable[[Store], Awaitable[_T]]) -> _T:

@@ -27,7 +27,7 @@ _WEEK_S = 7 * _DAY_S
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}", re.ASCII)
 _SECRET_BYTES_MIN = 32
 _SECRETS = frozenset({"auth_secret"})
-_PASSWORD = re.compile(r"(?<=://)([^:@/]*:).*(?=@)|(password=)[^&\s]+")
+_PASSWORD = re.compile(r"(?<=:/)(/?[^:@/]*:).*(?=@)|((?:password|token)=)[^&\s]+")
 _TOKENS = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 #: NATS takes a user without a password for a token.
 _TOKEN = re.compile(r"(?:(?<=nats://)|(?<=tls://))[^:@/,]+(?=@)")

@@ -120,6 +120,14 @@ def test_a_backup_overwrites_nothing_and_leaves_nothing_half_done(
     assert list(tmp_path.glob("*.partial")) == []
 
 
+@pytest.mark.parametrize("place", ["u:s3/cr@et@h/db", "u:s3cret@h/db", "u@h/db?password=s3cret"])
+def test_a_password_is_not_in_what_is_said(run: Run, place: str) -> None:
+    code, out, err = run("db", "backup", "x.dump", f"--store=postgresql://{place}")
+    assert code == 2
+    assert "pg_dump" in err
+    assert not any(part in out + err for part in ("s3", "cret", "et@"))
+
+
 def test_postgresql_is_saved_and_restored_by_its_own_programs(
     run: Run, database: tuple[Postgres, str], tmp_path: Path
 ) -> None:

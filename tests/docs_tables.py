@@ -26,7 +26,7 @@ from a2a_handoff.wire.native.frames import EVENTS, FROM_BROKER, FROM_CLIENT
 from a2a_handoff.wire.native.tools import HandoffGiven, schema_of
 from a2a_handoff.wire.projection import states_of
 from tests.conformance.suite import SUITES
-from tests.interaction.rules import OUT, RULES, exceptions, proofs, sections
+from tests.interaction.rules import OUT, RULES, chapters_of, exceptions, proofs, sections
 from tests.interaction.sentences import CHAPTERS
 from tests.support.foreign import PROGRAMS
 from tests.support.machine import every_command, in_state
@@ -197,7 +197,7 @@ def letter() -> str:
     """How many demands of the specification there are, and what holds them."""
     rules, shown = Counter[str](), Counter[str]()
     for counter, entries in ((rules, RULES), (shown, OUT)):
-        counter.update(at.partition(".")[0].partition("#")[0] for one in entries for at in one.at.split())
+        counter.update(chapter for one in entries for chapter in chapters_of(one.at))
     rows = [
         f"| {chapter} | {rules[chapter] + shown[chapter]} | {rules[chapter]} | {shown[chapter] or ''} |"
         for chapter in CHAPTERS

@@ -212,6 +212,12 @@ REQUIREMENTS = (
         gaps=_NO_A2A | _FIRST_SESSIONS,
     ),
     Requirement(
+        id="context.said",
+        source="a2a.proto of A2A 1.0, Message",
+        behaviour="What an agent says names its task and its context, in answers and in streams.",
+        gaps=_NO_A2A | dict.fromkeys(_FIRST, "there messages have no ids"),
+    ),
+    Requirement(
         id="ids.unique",
         source="A2A 1.0 section 3.4.2",
         behaviour="Every new task has an id of its own, which the broker made and the answer shows.",

@@ -25,6 +25,7 @@ JSON_RPC = ("jsonrpc-1.0", "face")
 HTTP = ("http-1.0",)
 GRPC = ("grpc-1.0",)
 
+_SAID = "wire/test_tasks.py::test_what_an_agent_says_names_its_task_and_its_context_whatever_it_named_itself"
 _PRESENCE = (
     "wire/test_signatures.py::"
     "test_required_fields_stay_optional_ones_stay_if_they_were_set_and_other_defaults_go"
@@ -155,7 +156,7 @@ RULES = (
         ways=LATER,
     ),
     Rule(
-        at="3.2.2#1",
+        at="3.2.2#1 proto/SendMessageConfiguration#2",
         rule="Who waits is answered when the task ends, asks, or wants a login.",
         shown=("send.completes", "send.failed", "ask.reply", "ask.auth"),
         ways=EVERY,
@@ -334,6 +335,29 @@ RULES = (
         shown=("push.message",),
         tests=("push/test_restart.py::test_a_kill_in_the_middle_repeats_at_most_what_was_on_its_way",),
         ways=EVERY,
+    ),
+    Rule(
+        at="proto/SendMessageConfiguration#1 proto/GetTaskRequest#2",
+        rule="There is no more of the history than was asked for.",
+        shown=("get.history",),
+        ways=EVERY,
+    ),
+    Rule(
+        at="proto/Message#1",
+        rule="What an agent says names its context.",
+        shown=("context.said",),
+        tests=(_SAID,),
+        ways=LATER,
+    ),
+    Rule(
+        at="proto/Artifact#1 proto/Artifact#2",
+        rule="An artifact is one by its id, and has parts.",
+        shown=("shapes.proto",),
+        tests=(
+            "wire/test_tasks.py::test_chunks_are_joined_by_id_however_they_interleave",
+            "wire/test_tasks.py::test_a_whole_artifact_takes_the_place_of_what_was_there",
+        ),
+        ways=("jsonrpc-1.0", "http-1.0", "face"),
     ),
     # --- 5: bindings -------------------------------------------------------------------------------
     Rule(
@@ -537,6 +561,23 @@ OUT = (
         why=CLIENT,
         because="they are about who calls, or who is called back",
     ),
+    Out(
+        at=(
+            "proto/AgentInterface#2 proto/AgentExtension#1 proto/TaskPushNotificationConfig#1 "
+            "proto/SendMessageRequest#1 proto/GetTaskRequest#1 "
+            "proto/ListTasksRequest#1 proto/CancelTaskRequest#1 "
+            "proto/GetTaskPushNotificationConfigRequest#1 proto/DeleteTaskPushNotificationConfigRequest#1 "
+            "proto/SubscribeToTaskRequest#1 proto/ListTaskPushNotificationConfigsRequest#1 "
+            "proto/GetExtendedAgentCardRequest#1"
+        ),
+        why=CLIENT,
+        because="a tenant that a client should not name is refused: tests/auth/test_walls.py",
+    ),
+    Out(
+        at="proto/ImplicitOAuthFlow#1 proto/ImplicitOAuthFlow#2 proto/PasswordOAuthFlow#1 proto/PasswordOAuthFlow#2",
+        why=NOT_OFFERED,
+        because="its card declares bearer tokens, and none of the OAuth flows that A2A has given up",
+    ),
     Out(at="3.2.6#1 5.4#2 5.8#1 13.4#6 13.4#7", why=AUTHOR, because="it has the three bindings of A2A"),
     Out(
         at="3.3.2#12 3.3.2#13 3.3.2#14",
@@ -554,7 +595,11 @@ OUT = (
     Out(at="3.7#1", why=SAYS_MAY, because="it says what nobody may rely on; results are artifacts here"),
     Out(at="4.6.3#1", why=AUTHOR, because="the extension has had one version"),
     Out(at="5.7#1", why=SAYS_MAY, because="it explains the marks of the proto"),
-    Out(at="7.1#1 13.4#1", why=OPERATOR, because="a proxy in front of it has the certificate"),
+    Out(
+        at="7.1#1 13.4#1 proto/AgentInterface#1",
+        why=OPERATOR,
+        because="a proxy in front of it has the certificate",
+    ),
     Out(at="7.6.1#4", why=AGENT, because="it passes on what is asked and keeps no credentials for it"),
     Out(
         at="8.3.2#1 8.3.2#2 8.3.2#3 8.3.2#4 8.3.2#5",
@@ -580,11 +625,16 @@ def sections(at: str) -> list[str]:
     return list(dict.fromkeys(one.partition("#")[0] for one in at.split()))
 
 
+def chapters_of(at: str) -> list[str]:
+    """The chapter of each address, as in ``sentences.CHAPTERS``."""
+    return [re.split(r"[./#]", one)[0] for one in at.split()]
+
+
 def exceptions(rule: Rule) -> dict[str, str]:
     """The ways of 1.0 on which a rule does not hold, and why. Empty reasons are faults of this module."""
     if rule.ways == ONCE:
         return {}
-    chapters = [one.partition(".")[0] for one in sections(rule.at)]
+    chapters = chapters_of(rule.at)
     wanted = dict.fromkeys(way for chapter in chapters for way in BINDINGS.get(chapter, NOW))
     reasons = {way: why for one in rule.shown for way, why in _GAPS[one].items()} | dict(rule.but)
     return {way: reasons.get(way, "") for way in wanted if way not in rule.ways}

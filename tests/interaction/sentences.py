@@ -2,10 +2,10 @@
 
 ``3.1.2#4`` is the fourth such sentence of section 3.1.2. Items of a list that is introduced by such a
 sentence count too. Sections 1 and 2 are about the document, 6 has examples, 12 is for bindings of others.
+``proto/Task#1`` is the first sentence with *must*, in whatever case, in the comments on a message of ``a2a.proto``.
 
-``python -m tests.interaction.sentences specification.md`` compares a text of the specification with the
-digests here and names the sentences that differ; the exit code is 1 if some do. With ``--digests`` it prints
-what belongs here.
+``python -m tests.interaction.sentences specification.md a2a.proto`` compares both with the digests here and
+names the sections that differ; the exit code is 1 if some do. With ``--digests`` it prints what belongs here.
 Not here: what the sentences say (``rules``, in our own words).
 """
 
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-CHAPTERS = ("3", "4", "5", "7", "8", "9", "10", "11", "13", "14")
+CHAPTERS = ("3", "4", "5", "7", "8", "9", "10", "11", "13", "14", "proto")
 
 #: By section, in the order of the text.
 DIGESTS: Mapping[str, str] = {
@@ -84,9 +84,27 @@ DIGESTS: Mapping[str, str] = {
     "14.1.1": "9aeadebb 5df4037b 49067220 989a4c57 3ac9a09e e749cb68",
     "14.2.1": "906f192a",
     "14.3": "5a17893d 3fc6f6f2",
+    "proto/SendMessageConfiguration": "b358c011 b3a748ac",
+    "proto/Message": "21bd2ede",
+    "proto/Artifact": "ad5cb265 9ed2df84",
+    "proto/AgentInterface": "1035996b 34898bf4",
+    "proto/AgentExtension": "78d4f2e0",
+    "proto/TaskPushNotificationConfig": "815a1526",
+    "proto/ImplicitOAuthFlow": "e60ce38d e60ce38d",
+    "proto/PasswordOAuthFlow": "e60ce38d e60ce38d",
+    "proto/SendMessageRequest": "815a1526",
+    "proto/GetTaskRequest": "815a1526 b358c011",
+    "proto/ListTasksRequest": "815a1526",
+    "proto/CancelTaskRequest": "815a1526",
+    "proto/GetTaskPushNotificationConfigRequest": "815a1526",
+    "proto/DeleteTaskPushNotificationConfigRequest": "815a1526",
+    "proto/SubscribeToTaskRequest": "815a1526",
+    "proto/ListTaskPushNotificationConfigsRequest": "815a1526",
+    "proto/GetExtendedAgentCardRequest": "815a1526",
 }
 
 _HEADING = re.compile(r"#{2,4} (\d+(?:\.\d+)*)\.? ")
+_MESSAGE = re.compile(r"(?:message|service|enum) (\w+)")
 _WORD = re.compile(r"\b(MUST|REQUIRED|SHALL)\b")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.)\s+")
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
@@ -120,22 +138,41 @@ def sentences(text: str) -> Iterator[tuple[str, str]]:
                 listing = demanded[-1] and body[-1].endswith(":")
 
 
+def comments(text: str) -> Iterator[tuple[str, str]]:
+    """The sentences in the comments of a proto that demand something, each with the message it is about."""
+    about: list[str] = []
+    inside = ""
+    for line in (*text.splitlines(), ""):
+        words = line.strip()
+        if words.startswith("//"):
+            about.append(words.removeprefix("//").strip())
+            continue
+        opened = _MESSAGE.match(line)
+        inside = opened[1] if opened else inside
+        found = [
+            one for one in _END.split(_plain(" ".join(about))) if re.search(r"\bmust\b", one, re.IGNORECASE)
+        ]
+        yield from ((f"proto/{inside}", one) for one in found)
+        about = []
+
+
 def _plain(text: str) -> str:
     """Without the marks of Markdown, which may change without a change of meaning."""
     return " ".join(_LINK.sub(r"\1", text).replace("*", "").replace("`", "").split())
 
 
-def digests(text: str) -> dict[str, str]:
-    """The digests of a text, as they stand here."""
+def digests(path: Path) -> dict[str, str]:
+    """The digests of a specification or of its proto, as they stand here."""
     found: dict[str, list[str]] = {}
-    for section, sentence in sentences(text):
+    text = path.read_text(encoding="utf-8")
+    for section, sentence in comments(text) if path.suffix == ".proto" else sentences(text):
         found.setdefault(section, []).append(hashlib.sha256(sentence.encode()).hexdigest()[:8])
     return {section: " ".join(them) for section, them in found.items()}
 
 
-def main(path: str, *, show: bool) -> int:
+def main(paths: list[str], *, show: bool) -> int:
     """Compare, or print what belongs here."""
-    found = digests(Path(path).read_text(encoding="utf-8"))
+    found = {section: them for path in paths for section, them in digests(Path(path)).items()}
     if show:
         sys.stdout.writelines(f'    "{section}": "{them}",\n' for section, them in found.items())
         return 0
@@ -147,4 +184,4 @@ def main(path: str, *, show: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], show="--digests" in sys.argv))
+    sys.exit(main([one for one in sys.argv[1:] if one != "--digests"], show="--digests" in sys.argv))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.interaction.manifest import proves
-from tests.interaction.seen import Refused, Surface
+from tests.interaction.seen import Refused, Surface, ask_of
 from tests.interaction.staff import Staff
 from tests.interaction.test_refusals import handoffs
+from tests.interaction.wires import wire
 from tests.support.agents import Agent, Answer, Call, asks, completes
 
 Names = Callable[[str], str]
@@ -61,6 +63,19 @@ def test_a_message_that_names_a_task_and_another_context_is_refused(
     assert [field.rpartition(".")[2] for field in refused.value.violations] == ["contextId"]
     assert len(agent.calls) == 1
     assert surface.reply(task, "blue", context_id=task.context_id).state == "completed"
+
+
+@proves("context.said")
+def test_what_an_agent_says_names_its_task_and_its_context(surface: Surface, staff: Staff) -> None:
+    asker, _ = staff.hire(asks)
+    way = wire(surface)
+    told = list(way.follow("stream", way.dialect.params(way.aim(ask_of("paint it", to=(asker,)))), {}, ""))
+    spoken: list[dict[str, Any]] = [event.get("statusUpdate", event) for event in told]
+    task = surface.get(next(event["taskId"] for event in spoken if "taskId" in event))
+    said = [event["status"]["message"] for event in spoken if "message" in event.get("status", {})]
+    said.append(way.call("get", {"id": task.id}, {}, "")["status"]["message"])
+    assert len(said) > 2
+    assert {(one["taskId"], one["contextId"]) for one in said} == {(task.id, task.context_id)}
 
 
 @proves("ids.unique")

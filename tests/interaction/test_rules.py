@@ -12,7 +12,7 @@ import pytest
 from tests.interaction.manifest import BY_ID, ids_of
 from tests.interaction.requirements import ONCE, SURFACES
 from tests.interaction.rules import OUT, RULES, Rule, exceptions, proofs
-from tests.interaction.sentences import CHAPTERS, addresses, sentences
+from tests.interaction.sentences import CHAPTERS, addresses, comments, sentences
 from tests.interaction.test_manifest import proven_ways
 
 
@@ -90,4 +90,25 @@ MUST NOT.
         ("3", "A MUST b."), ("3", "It SHALL c."), ("3", "D MUST."),
         ("3.1", "Servers MUST:"), ("3.1", "A: first."), ("3.1", "deeper"), ("3.1", "third MUST"),
         ("14", "MUST NOT."),
+    ]  # fmt: skip
+
+
+def test_demands_in_the_comments_of_a_proto_are_found() -> None:
+    text = """// A license that must not count twice.
+
+service S {
+  // It must do. It may not.
+  rpc Do(A) returns (B);
+}
+// About A. For A, `x` MUST
+// be there.
+message A {
+  int32 x = 1; // not a comment that must count
+  // Must be y.
+  int32 y = 2;
+}
+"""
+    assert list(comments(text)) == [
+        ("proto/", "A license that must not count twice."), ("proto/S", "It must do."),
+        ("proto/A", "For A, x MUST be there."), ("proto/A", "Must be y."),
     ]  # fmt: skip

@@ -168,7 +168,7 @@ class Application:
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, settings=settings
         )
         calls = NativeCalls(self.broker, settings=settings)
-        rest = RestSurface(self.broker, calls, settings=settings)
+        rest = RestSurface(self.broker, calls, service.drain, settings=settings)
         live = LiveSurface(self.broker, calls, settings=settings)
         self._sockets = SocketSurface(
             self.broker,
@@ -432,6 +432,8 @@ class Application:
         del request
         if not self.ready:
             return Response("stopping\n", status_code=503, media_type="text/plain")
+        if self.service.drain.begun:
+            return Response(f"{self.service.drain.stage}\n", status_code=503, media_type="text/plain")
         try:
             await asyncio.wait_for(self.store.log_end(), _STORE_ANSWERS_S)
         except (StoreUnavailable, TimeoutError):

@@ -125,14 +125,28 @@ class Dispatcher:
             # A commit that was under way still brings work, which is put back.
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def running(self) -> int:
+        """How many pieces of work are under way."""
+        return len(self._tasks)
+
+    def pause(self) -> None:
+        """Begin nothing more: what is due is for other brokers, or for later. What runs goes on."""
+        self._claims.paused = True
+
+    def resume(self) -> None:
+        """Begin what is due again."""
+        self._claims.paused = False
+        self._notifier.wake(WORK_TOPIC)
+
     def take(self, works: Sequence[Work], at: float, *, known: bool = True) -> None:
         """Begin work that was claimed at a time. Tasks are kept until they end: the loop has weak ones.
 
-        ``known``: the state that it follows from was committed here. While the broker stops nothing begins.
-        The work is put back, for what is only held looks to the next process as if it had begun.
+        ``known``: the state that it follows from was committed here. While the broker stops or drains nothing
+        begins. The work is put back, for what is only held looks to the next process as if it had begun.
         """
         for work in works:
-            if self._claims.stopping:
+            if self._claims.stopping or self._claims.paused:
                 self._spawn(work.key, self._claims.put_back(work.key, 0.0))
             else:
                 self._claims.took(work.key, at)
@@ -171,6 +185,9 @@ class Dispatcher:
     async def _claim_forever(self) -> None:
         with self._notifier.listen(WORK_TOPIC) as listener:
             while True:
+                if self._claims.paused:
+                    await listener.wait(timeout_s=IDLE_S)
+                    continue
                 try:
                     now = self._clock.now()
                     works = await self._store.claim_work(now=now, limit=_CLAIM)

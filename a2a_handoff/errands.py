@@ -65,6 +65,8 @@ class Claims:
         self._since: dict[WorkKey, float] = {}
         self.stopping = False
         """Set at the end: then what cannot be put back at once is left to the next start."""
+        self.paused = False
+        """Set while nothing is begun here: what is put back is for others."""
 
     def took(self, key: WorkKey, at: float) -> None:
         """Work was claimed at a time."""
@@ -101,7 +103,8 @@ class Claims:
                     return
                 await asyncio.sleep(_STORE_AGAIN_S)
                 continue
-            (self._notifier.publish if self.stopping else self._notifier.wake)(WORK_TOPIC)
+            others_too = self.stopping or self.paused
+            (self._notifier.publish if others_too else self._notifier.wake)(WORK_TOPIC)
             return
 
     async def settle(self, key: WorkKey) -> None:

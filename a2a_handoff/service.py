@@ -23,6 +23,7 @@ from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.core.rules import RoutingRules
 from a2a_handoff.courier import Courier, Patience
 from a2a_handoff.dispatcher import Dispatcher
+from a2a_handoff.drain import Drain
 from a2a_handoff.feed import Feed
 from a2a_handoff.housekeeping import Housekeeping
 from a2a_handoff.inbox import Inbox
@@ -151,6 +152,14 @@ class Service:
             clock=clock,
             renew_every_s=settings.work_lease / 3,
         )
+        self.drain = Drain(
+            journal=journal,
+            inbox=self.inbox,
+            rollcall=self.rollcall,
+            bulletin=self.bulletin,
+            dispatcher=self.dispatcher,
+            notifier=notifier,
+        )
         self.replicas = (
             None
             if shared is None
@@ -198,8 +207,7 @@ class Service:
 
     def begin_stop(self) -> None:
         """Refuse new work and let those who wait go; what runs goes on."""
-        self.journal.closing = self.inbox.closing = self.rollcall.closing = self.bulletin.closing = True
-        self.notifier.wake_all()
+        self.drain.stop()
 
     async def stop(self, *, grace_s: float) -> None:
         """Give what runs ``grace_s`` seconds, then let go of it. The store stays open."""

@@ -175,6 +175,37 @@ def serve(
     raise typer.Exit(serving.run(context.args, config))
 
 
+@app.command()
+def drain(
+    *,
+    notice: Annotated[
+        float,
+        typer.Option(
+            "--notice", metavar="SECONDS", min=0, max=300, help="How long it still takes tasks, not ready."
+        ),
+    ] = 5.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait in all.")
+    ] = 30.0,
+    undo: Annotated[bool, typer.Option("--undo", help="Put the broker back into service.")] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+) -> None:
+    """Take one broker out of service, and wait until nothing is under way there.
+
+    It is not ready at once, takes tasks for the time of the notice, and then lets go who waits.
+
+    Exit code 0: nothing is under way. 1: something still is when the time is over. 3: no broker.
+    """
+    from a2a_handoff.cli import draining
+
+    place = Place(url, token)
+    if undo:
+        typer.echo(draining.undo(place))
+    else:
+        typer.echo(draining.drain(place, notice_s=notice, timeout_s=timeout))
+
+
 @app.command("token")
 def mint(
     *,

@@ -70,6 +70,12 @@ class Broker:
             response = self._http.post(self.url + path, content=body, headers=json, timeout=timeout)
         return self._body(response)
 
+    def delete(self, path: str) -> bytes:
+        """The body of a good answer."""
+        with self._told():
+            response = self._http.delete(self.url + path)
+        return self._body(response)
+
     def events(self, path: str, body: bytes, headers: Mapping[str, str]) -> Iterator[bytes]:
         """The data of each server-sent event (HTML Living Standard section 9.2) of the answer.
 

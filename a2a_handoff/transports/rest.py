@@ -17,7 +17,8 @@ from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.roster import Facet, Kind
 from a2a_handoff.core.text import is_blank, name_fault
-from a2a_handoff.ports import HandoffQuery, Principal
+from a2a_handoff.drain import NOTICE_MAX_S, Drain
+from a2a_handoff.ports import HandoffQuery, Principal, Scope
 from a2a_handoff.transports.calls import NativeCalls, Origin, Verb
 from a2a_handoff.transports.native import (
     APPLIED,
@@ -25,6 +26,7 @@ from a2a_handoff.transports.native import (
     body_of,
     is_known,
     number,
+    seconds,
     tag_of,
     wanted_versions,
     wants_little,
@@ -42,10 +44,44 @@ PAGE_MAX = 500
 class RestSurface:
     """Answers ``/api``."""
 
-    def __init__(self, broker: HandoffBroker, calls: NativeCalls, *, settings: Settings) -> None:
+    def __init__(
+        self, broker: HandoffBroker, calls: NativeCalls, drain: Drain, *, settings: Settings
+    ) -> None:
         self._broker = broker
         self._calls = calls
+        self._drain = drain
         self._settings = settings
+
+    # --- this broker -----------------------------------------------------------------------------
+
+    async def start_drain(self, request: Request, principal: Principal) -> Done:
+        """Take this broker out of service, or say how far that is."""
+        self._operator(principal)
+        notice_s = seconds(request.query_params.get("notice", "5"), "notice", NOTICE_MAX_S)
+        self._drain.begin(notice_s=notice_s)
+        return self._drained()
+
+    async def get_drain(self, request: Request, principal: Principal) -> Done:
+        """How far this broker is on its way out."""
+        del request
+        self._operator(principal)
+        return self._drained()
+
+    async def end_drain(self, request: Request, principal: Principal) -> Done:
+        """Put this broker back into service."""
+        del request
+        self._operator(principal)
+        self._drain.undo()
+        return self._drained()
+
+    def _drained(self) -> Done:
+        return Done(body=native.DrainOut(stage=self._drain.stage, under_way=self._drain.under_way))
+
+    def _operator(self, principal: Principal) -> None:
+        """Raises ``forbidden`` for who is no admin of the broker's own tenant: it serves all of them."""
+        principal.require(Scope.ADMIN)
+        if principal.authenticated and principal.tenant != self._settings.default_tenant:
+            raise HandoffError(Code.FORBIDDEN, "Only an admin of the broker's own tenant may do that.")
 
     # --- agents ----------------------------------------------------------------------------------
 

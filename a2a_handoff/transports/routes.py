@@ -405,6 +405,44 @@ def table(rest: RestSurface, live: LiveSurface) -> list[tuple[Operation, Handler
         ),
         (
             Operation(
+                "POST",
+                "/api/drain",
+                "Take this broker out of service",
+                tag="broker",
+                parameters=(
+                    Parameter(
+                        "notice",
+                        "Seconds in which it is not ready, but takes tasks as before; by default 5.",
+                        kind="number",
+                        most=300,
+                    ),
+                ),
+                answer=native.DrainOut,
+            ),
+            rest.start_drain,
+        ),
+        (
+            Operation(
+                "GET",
+                "/api/drain",
+                "Read how far this broker is out of service",
+                tag="broker",
+                answer=native.DrainOut,
+            ),
+            rest.get_drain,
+        ),
+        (
+            Operation(
+                "DELETE",
+                "/api/drain",
+                "Put this broker back into service",
+                tag="broker",
+                answer=native.DrainOut,
+            ),
+            rest.end_drain,
+        ),
+        (
+            Operation(
                 "GET",
                 "/api/events",
                 "Follow the log of all handoffs",

@@ -31,7 +31,9 @@ PIECES_MAX = 10_000
 #: What the kernel keeps of what is on its way: a ping that stands behind megabytes comes too late.
 _KERNEL_BYTES = 262_144
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_RESTARTS = 1012
+#: Close code and last words of a broker that stops, or leaves.
+RESTARTS = 1012
+STOPS = "The broker stops. Come back with the cursor; what you sent and was not answered, send again."
 _NO_TEXT = 1007
 _TOO_LARGE = 1009
 _GONE = 1011
@@ -110,10 +112,7 @@ class BoundedSocket(WebSocketsSansIOProtocol):
         if not self.handshake_complete or self.close_sent:
             super().shutdown()
             return
-        detail = (
-            "The broker stops. Come back with the cursor; what you sent and was not answered, send again."
-        )
-        self._end(_RESTARTS, "the broker stops", frame("closing", code=_RESTARTS, detail=detail))
+        self._end(RESTARTS, "the broker stops", frame("closing", code=RESTARTS, detail=STOPS))
 
     def handle_parser_exception(self) -> None:
         """What came is no WebSocket, or too much of one; what else comes is not read."""

@@ -34,6 +34,7 @@ from a2a_handoff.transports.asgi import Receive, Scope, Send, headers_of, tenant
 from a2a_handoff.transports.calls import NativeCalls, Origin
 from a2a_handoff.transports.expiry import left_s
 from a2a_handoff.transports.rendering import refusal_of
+from a2a_handoff.transports.socket_protocol import RESTARTS, STOPS
 from a2a_handoff.wire import faults, native
 from a2a_handoff.wire.cursor import Cursor, written
 from a2a_handoff.wire.envelope import open_object
@@ -380,6 +381,7 @@ class _Socket:
     async def _show_offers(self) -> None:
         """Offers and broadcasts, as the inbox has them."""
         seat = self._seat
+        # The last words of a broker that leaves; one that stops may have been faster (``socket_protocol``).
         while not self._surface.broker.inbox.closing:
             before = seat.cursor
             found = await seat.next(timeout_s=_QUIET_S)
@@ -389,6 +391,8 @@ class _Socket:
                 except StoreUnavailable:
                     seat.unshow(found, before)
                     raise
+        # It drains. One that stops has been faster (``socket_protocol``).
+        await self._close(RESTARTS, STOPS)
 
     async def _show(self, found: Found) -> None:
         after, count = self._seat.cursor, len(found.offers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,12 @@ def test_the_pods_have_settings_that_there_are_and_time_to_end(monkeypatch: pyte
     environ = {one["name"]: one.get("value") or secrets[one["name"]] for one in CONTAINER["env"]}
     settings = read(environ=environ)
     assert CONTAINER["args"] == SERVICES["broker"]["command"]
-    pause = int(CONTAINER["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert settings.grace + pause < POD["terminationGracePeriodSeconds"]
+    shell, option, drain = CONTAINER["lifecycle"]["preStop"]["exec"]["command"]
+    assert (shell, option) == ("sh", "-c")
+    found = re.fullmatch(r'a2a-handoff drain --timeout (\d+) --token "\$\((a2a-handoff token .*)\)"', drain)
+    assert found is not None
+    assert settings.grace + int(found[1]) < POD["terminationGracePeriodSeconds"]
+    assert found[2] == "a2a-handoff token --sub drain --scope handoff:admin"
     # Those that are there are fewer by one at most, by drains and by rollouts.
     assert BUDGET["spec"]["minAvailable"] == DEPLOYMENT["spec"]["replicas"] - 1
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]

@@ -15,7 +15,7 @@ from tests.acceptance.test_kill_under_load import Load, every_handoff, text_of
 from tests.chaos.agents import WORDS, Staffer, read_diary
 from tests.support.served import ENDS, Served, kind_of
 
-#: An end may be late by as long as nobody was there to write it.
+#: An end may be late by as long as nobody was there to write it, and by this.
 LATE_S = 10.0
 #: Kinds of tasks that may be done twice; all others have ``replay_safe: false``.
 HARMLESS = "harmless"
@@ -49,9 +49,18 @@ class Verdict:
         ]
 
 
-def judge(load: Load, brokers: Iterable[Served], staff: Mapping[str, Staffer]) -> Verdict:
-    """While the brokers run, and all handoffs have ended."""
-    verdict = Verdict(tasks=len(load.tasks), faults=list(load.faults))
+Outage = tuple[float, float]
+
+
+def judge(
+    load: Load, brokers: Iterable[Served], staff: Mapping[str, Staffer], outages: Iterable[Outage]
+) -> Verdict:
+    """While the brokers run, and all handoffs have ended. ``outages``: when nobody could write."""
+    verdict = Verdict(tasks=len(load.tasks))
+    for fault in load.faults:
+        # Who finds nobody until its own deadline has passed is told so.
+        verdict.hold("deadline is in the past" in fault, fault)
+    gaps = sorted(outages)
     first, *others = brokers
     handoffs = {h["handoff_id"]: h for h in every_handoff(first)}
     verdict.handoffs = len(handoffs)
@@ -67,7 +76,7 @@ def judge(load: Load, brokers: Iterable[Served], staff: Mapping[str, Staffer]) -
         kind = told.get(task_id, ("", ""))[0]
         log = first.events(task_id)
         verdict.events += len(log)
-        for fault in _faults(kind, handoff, log, runs[task_id]):
+        for fault in _faults(kind, handoff, log, runs[task_id], gaps):
             verdict.faults.append(
                 f"{task_id} {kind} {handoff['state']}: {fault}: {[kind_of(e) for e in log]}"
             )
@@ -89,14 +98,24 @@ def effects_of(staff: Iterable[Staffer], task_ids: Mapping[str, str]) -> dict[st
     return runs
 
 
-def _faults(kind: str, handoff: dict[str, Any], log: list[dict[str, Any]], done: list[str]) -> Iterable[str]:
+def _faults(
+    kind: str,
+    handoff: dict[str, Any],
+    log: list[dict[str, Any]],
+    done: list[str],
+    gaps: Iterable[Outage],
+) -> Iterable[str]:
     state = handoff["state"]
     if [e["seq"] for e in log] != list(range(1, len(log) + 1)):
         yield "its log has holes"
     if [kind_of(e) for e in log if kind_of(e).removeprefix("handoff_") in ENDS] != [f"handoff_{state}"]:
         yield "its log does not say how it ended"
-    if _seconds(handoff["ended_at"]) > _seconds(handoff["deadline"]) + LATE_S:
-        yield "it ended late"
+    latest = _seconds(handoff["deadline"])
+    for since, until in gaps:
+        if since <= latest + LATE_S:
+            latest = max(latest, until)
+    if _seconds(handoff["ended_at"]) > latest + LATE_S:
+        yield f"it ended {_seconds(handoff['ended_at']) - latest:.1f} s late"
     if kind != HARMLESS:
         if len(done) > 1:
             yield f"done by {done}"

@@ -41,7 +41,6 @@ class Broker:
         self.served.begin()
         while not self.served.answers():
             if not self.served.alive:
-                self.served.kill()
                 self.served.begin()
             assert time.monotonic() < until, f"it does not start: {self.served.words[-2_000:]}"
             threading.Event().wait(0.05)
@@ -85,6 +84,8 @@ class Storm:
         self._seed = seed
         self._over = threading.Event()
         self.blows: Counter[str] = Counter()
+        self.downs: list[tuple[str, float, float]] = []
+        """Who was down or stood still, from when to when (seconds since 1970)."""
         self.faults: list[str] = []
 
     @contextmanager
@@ -106,6 +107,7 @@ class Storm:
         try:
             while not self._over.wait(chance.uniform(*habit.calm)):
                 kills, down = chance.random() < habit.kills, chance.uniform(0, 1)
+                since = time.time()
                 if kills:
                     victim.kill()
                     self._over.wait(down)
@@ -114,6 +116,7 @@ class Storm:
                     victim.freeze()
                     self._over.wait(down * DOWN_S)
                     victim.thaw()
+                self.downs.append((name, since, time.time()))
                 self.blows[f"{name} {'killed' if kills else 'stopped'}"] += 1
         except Exception as error:  # noqa: BLE001 - a thread's fault is a finding
             self.faults.append(f"{name}: {error!r}")

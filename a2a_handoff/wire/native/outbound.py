@@ -220,6 +220,15 @@ class BroadcastOut(Outbound):
     expires_at: str = Field(description="Until when it is kept for agents that come later.")
 
 
+class DrainOut(Outbound):
+    """How far a broker is on its way out of service."""
+
+    stage: str = Field(
+        description="serving, leaving (not ready, all as before), draining, or drained: nothing is under way."
+    )
+    under_way: int = Field(description="Pieces of work that this broker is at.")
+
+
 class BroadcastPage(Outbound):
     """``GET /api/broadcasts``, oldest first."""
 

@@ -131,7 +131,7 @@ def root(
 @app.command()
 def doctor(
     *,
-    url: Url = DEFAULT_URL,
+    url: Url = "",
     token: Token = "",
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings file, as for serve.", show_default=False)
@@ -143,10 +143,8 @@ def doctor(
     import os
 
     from a2a_handoff.cli import doctor as looking
-    from a2a_handoff.cli.remote import Broker
 
-    with Broker(Place(url, token)) as broker:
-        found = asyncio.run(looking.examine(broker, os.environ, config))
+    found = asyncio.run(looking.examine(Place(url, token), os.environ, config))
     typer.echo(looking.shown(found, as_json=json))
     if any(one.verdict == "failed" for one in found):
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from a2a_handoff.cli.outcome import Failed
+from a2a_handoff.cli.place import Place
 from a2a_handoff.cli.remote import Broker, is_direct
 from a2a_handoff.config import Settings, SettingsError, read
 from a2a_handoff.config.settings import hide_password
@@ -47,12 +48,17 @@ class Finding:
     words: str
 
 
-async def examine(broker: Broker, environ: Mapping[str, str], config_file: Path | None) -> list[Finding]:
-    """Look at everything. ``broker`` may be down."""
+async def examine(place: Place, environ: Mapping[str, str], config_file: Path | None) -> list[Finding]:
+    """Look at everything. Without an address in ``place`` the broker is where the settings let it listen."""
     try:
         settings = read(environ=environ, config_file=config_file)
     except SettingsError as error:
         return [Finding("settings", "failed", line) for line in error.lines]
+    with Broker(replace(place, url=place.url or settings.url())) as broker:
+        return await _look(broker, settings, environ)
+
+
+async def _look(broker: Broker, settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     parts: tuple[tuple[str, Callable[[], Awaitable[Finding]]], ...] = (
         ("store", lambda: _store(settings.store)),
         ("cards", lambda: _cards(settings.cards)),

@@ -159,3 +159,12 @@ def test_a_card_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None:
     code, parts = found(run)
     assert (code, parts["cards"][0]) == (1, "failed")
     assert "broken.json" in parts["cards"][1]
+
+
+def test_the_broker_is_looked_for_where_the_settings_let_it_listen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("A2A_HANDOFF_URL", raising=False)
+    with broker(tmp_path) as b:
+        monkeypatch.setenv("A2A_HANDOFF_PORT", b.url.rpartition(":")[2])
+        assert found(run)[1]["broker"] == ("ok", f"{b.url} is ready")

@@ -63,6 +63,12 @@ READERS = 4
 _T = TypeVar("_T")
 
 
+def _rewrite_version(connection: sqlite3.Connection) -> None:
+    """Write what is there already, to see whether that can be done."""
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    connection.execute(f"PRAGMA user_version = {int(version)}")
+
+
 class SqliteStore:
     """``ports.Store`` on the file ``path``; missing directories are made."""
 
@@ -256,7 +262,12 @@ class SqliteStore:
         )
 
     async def log_end(self) -> int:
-        """The position of the newest event in the log, 0 if there is none."""
+        """The position of the newest event in the log, 0 if there is none.
+
+        After a write that failed another is tried, so a broker that cannot write does not pass for ready.
+        """
+        if self._writer is not None and self._writer.failed:
+            await self._writer.submit(_rewrite_version)
         ((position,),) = await self._rows("SELECT coalesce(max(position), 0) FROM events")
         return position
 

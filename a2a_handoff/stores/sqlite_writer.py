@@ -110,6 +110,8 @@ class Writer:
         self._copied: int | None = None
         self._copies: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self.failed = False
+        """Whether the last write was lost by a fault of the file or its disk."""
         self._connection: sqlite3.Connection
         self._loop: asyncio.AbstractEventLoop
 
@@ -195,14 +197,17 @@ class Writer:
     def _write(self, jobs: Sequence[_Job]) -> list[object]:
         """The results, an exception for what failed."""
         try:
-            return self._transact(jobs)
+            results = self._transact(jobs)
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a caller sent
             self._versions.clear()
             if isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError:
+                self.failed = True
                 return [self._file.fault(error) for _ in jobs]
             if len(jobs) == 1:
                 return [error]
             return [self._write([job])[0] for job in jobs]
+        self.failed = False
+        return results
 
     def _transact(self, jobs: Sequence[_Job]) -> list[object]:
         connection = self._connection

@@ -98,9 +98,7 @@ def run(folder: Path, plan: Plan) -> Report:
             if storm.faults:
                 return Report(storm.blows, Verdict(faults=storm.faults))
             _settle(brokers[0], plan.deadline_s)
-            # Beside other brokers one that is down is no outage; the database of all of them is.
-            only = "broker-1" if len(brokers) == 1 else "postgres"
-            outages = [(since, until) for name, since, until in storm.downs if name == only]
+            outages = storm.outages([name for name in victims if name.startswith("broker-")], ["postgres"])
             verdict = judge(load, brokers, staff, outages)
         finally:
             for agent in staff.values():

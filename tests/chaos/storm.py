@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -87,6 +87,16 @@ class Storm:
         self.downs: list[tuple[str, float, float]] = []
         """Who was down or stood still, from when to when (seconds since 1970)."""
         self.faults: list[str] = []
+
+    def outages(self, together: Sequence[str], alone: Sequence[str]) -> list[tuple[float, float]]:
+        """When all of ``together`` were down at once, or one of ``alone`` was."""
+        found = [(since, until) for name, since, until in self.downs if name in alone]
+        common = [(0.0, float("inf"))]
+        for name in together:
+            downs = [(since, until) for victim, since, until in self.downs if victim == name]
+            both = ((max(a, c), min(b, d)) for a, b in common for c, d in downs)
+            common = [(since, until) for since, until in both if since < until]
+        return found + common
 
     @contextmanager
     def raging(self) -> Generator[None]:

@@ -28,6 +28,7 @@ from a2a_handoff.config import Settings, SettingsError, read
 from a2a_handoff.config.settings import hide_password
 from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.notify.chosen import nats_link
+from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.wire.cards import read_card
 
@@ -74,7 +75,7 @@ async def _look(broker: Broker, settings: Settings, environ: Mapping[str, str]) 
         except Exception as error:  # noqa: BLE001 - the next part is looked at whatever became of this one
             found.append(Finding(part, "failed", str(error) or type(error).__name__))
     if found[-1].verdict == "ok":
-        found += await _agents(broker)
+        found += await _agents(broker, settings)
     return found
 
 
@@ -205,17 +206,18 @@ async def _broker(broker: Broker) -> Finding:
     return Finding("broker", "ok", f"{broker.url} is ready")
 
 
-async def _agents(broker: Broker) -> list[Finding]:
+async def _agents(broker: Broker, settings: Settings) -> list[Finding]:
     try:
         agents: list[Any] = json.loads(await asyncio.to_thread(broker.get, "/api/agents"))["agents"]
     except Failed as failed:
         return [Finding("agents", "failed", "; ".join(failed.lines))]
     listening = {one["agent_id"]: one["interfaces"][0]["url"] for one in agents if one["interfaces"]}
+    policy = OutboundPolicy(allow_private=settings.private_addresses, lookup_s=ANSWER_S)
     gate = asyncio.Semaphore(TOGETHER)
 
     async def reach(agent_id: str, url: str) -> Finding | None:
         async with gate:
-            fault = await _connection_fault(url)
+            fault = await _connection_fault(url, policy)
         return Finding("agents", "failed", f"{agent_id}: {url} {fault}") if fault else None
 
     lost = [one for one in await asyncio.gather(*(reach(*item) for item in listening.items())) if one]
@@ -226,10 +228,17 @@ async def _agents(broker: Broker) -> list[Finding]:
     return [*lost, Finding("agents", "failed" if lost else "ok", words)]
 
 
-async def _connection_fault(url: str) -> str:
-    """Why nobody takes a connection at an address; empty if somebody does."""
+async def _connection_fault(url: str, policy: OutboundPolicy) -> str:
+    """Why the broker gets no connection at an address; empty if it does."""
     parts = urlsplit(url if "//" in url else f"//{url}")
     port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        await policy.vet(f"http://{parts.netloc}/")
+    except HandoffError:
+        return (
+            "may not be called by the broker of these settings, or has an unknown name; "
+            "addresses in private networks need A2A_HANDOFF_ALLOW_PRIVATE_ADDRESSES=true"
+        )
     try:
         opening = asyncio.open_connection(parts.hostname, port)
         _, writer = await asyncio.wait_for(opening, ANSWER_S)

@@ -91,6 +91,22 @@ def test_a_running_broker_and_its_agents_are_looked_at(run: Run, tmp_path: Path)
     assert agents[1] == ("failed", "1 of 2 that listen can be connected to, 1 fetch their work")
 
 
+def test_an_agent_whose_address_may_not_be_called_is_named_with_the_setting(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A2A_HANDOFF_ALLOW_PRIVATE_ADDRESSES", "false")
+    with socket.create_server(("127.0.0.1", 0)) as listening, broker(tmp_path) as b:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        b.register(
+            "there", card=CARD | {"supportedInterfaces": [CARD["supportedInterfaces"][0] | {"url": url}]}
+        )
+        code, out, _ = run("doctor", "--json", "--url", b.url)
+    words = next(one["words"] for one in json.loads(out) if one["part"] == "agents")
+    assert code == 1
+    assert words.startswith(f"there: {url} may not be called")
+    assert "A2A_HANDOFF_ALLOW_PRIVATE_ADDRESSES=true" in words
+
+
 def test_a_file_of_another_program_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "store.db"
     file.write_bytes(b"no database at all" * 100)

@@ -11,10 +11,15 @@ from pathlib import Path
 
 from a2a_handoff.cli.outcome import FAILED, USAGE, Failed
 from a2a_handoff.config import SettingsError, read
+from a2a_handoff.ports import Scope
 
 
 def token(*, sub: str, tenant: str, scope: str, ttl_s: float, config: Path | None) -> str:
     """A token that the broker with these settings takes for ``ttl_s`` seconds. Raises ``Failed``."""
+    known = [one.value for one in Scope]
+    unknown = [one for one in scope.split() if one not in known]
+    if unknown:
+        raise Failed(f"--scope: there is no {unknown[0]!r}, only {', '.join(known)}", code=USAGE)
     try:
         settings = read(environ=os.environ, config_file=config)
     except SettingsError as error:

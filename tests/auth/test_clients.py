@@ -85,6 +85,16 @@ def test_without_a_secret_there_is_nothing_to_sign_with(capsys: pytest.CaptureFi
     assert (code, made, "A2A_HANDOFF_AUTH_SECRET_FILE" in told) == (2, "", True)
 
 
+def test_a_scope_that_there_is_not_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A2A_HANDOFF_AUTH_SECRET", SECRET)
+    code, made, told = _run(capsys, "token", "--sub", "editor", "--scope", "handoff:send handoff:wrok")
+    assert (code, made) == (2, "")
+    assert "'handoff:wrok'" in told
+    assert "handoff:work" in told
+
+
 # --- settings ------------------------------------------------------------------------------------
 
 

@@ -101,6 +101,7 @@ def main() -> None:
     except OSError as error:
         why = f"cannot listen on port {port} ({error.strerror}); name another with --port"
         parser.exit(1, f"{options.name}: {why}\n")
+    print(f"{options.name} listens at http://127.0.0.1:{port}", flush=True)
     with bound:
         serve(options.name, at_port(card, port), options.broker, bound)
 

@@ -331,7 +331,7 @@ class Settings(BaseModel):
     )
     allow_private_addresses: bool | None = _setting(
         None,
-        "Call agents at loopback, link-local and private addresses. "
+        "Call agents and webhooks at loopback and private addresses; link-local ones are never called. "
         "Unset: only while the broker itself listens on loopback.",
     )
 

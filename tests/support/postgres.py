@@ -42,13 +42,16 @@ _OPTIONS = {
     "autovacuum": "off",
     "log_min_messages": "fatal",
 }
+#: Of a server that is measured: what it has committed outlives the loss of power.
+_DURABLE = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "256MB"}
 
 
 class Postgres:
     """One server. It keeps its port and its data over restarts."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, *, durable: bool = False) -> None:
         self.programs = programs
+        self._options = _OPTIONS | (_DURABLE if durable else {})
         self._folder = Path(tempfile.mkdtemp(prefix="a2a-handoff-postgres-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._template = ""
@@ -78,7 +81,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
-        options = {**_OPTIONS, "port": str(self.port), "unix_socket_directories": str(self._folder)}
+        options = {**self._options, "port": str(self.port), "unix_socket_directories": str(self._folder)}
         command: list[str | Path] = [self.programs / "postgres", "-D", self._folder / "data"]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
@@ -256,8 +259,8 @@ class Wire:
         writer.close()
 
 
-def _programs() -> Path | None:
-    """Where the newest server of this machine is."""
+def programs() -> Path | None:
+    """Where the programs of the newest server of this machine are; ``None`` if there is none."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"),
         key=lambda path: float(path.parents[1].name),
@@ -271,10 +274,10 @@ def _programs() -> Path | None:
 
 @cache
 def _shared() -> Postgres | None:
-    programs = _programs()
-    if programs is None:
+    installed = programs()
+    if installed is None:
         return None
-    server = Postgres(programs)
+    server = Postgres(installed)
     atexit.register(server.remove)
     server.start()
     server.sql(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")

@@ -171,9 +171,9 @@ def test_a_large_message_of_small_values_holds_nobody_up(tmp_path: Path) -> None
         grpc.insecure_channel(f"127.0.0.1:{b.app.grpc_port}") as channel,
     ):
         stub = v10_grpc.A2AServiceStub(channel)
-        under_way, answered = stub.SendMessage.future(large, timeout=WAIT_S), 0
+        under_way, answered = stub.SendMessage.future(large, timeout=60), 0
         while not under_way.done():
-            stub.SendMessage(small, timeout=WAIT_S)
+            stub.SendMessage(small, timeout=60)
             answered += 1
         assert under_way.result().task.id
     assert answered > 10

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 _LOG = logging.getLogger("a2a_handoff.chores")
 _AGAIN_S = 1.0
+_TOLD_AGAIN_S = 0.5
 
 
 def begin(work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
@@ -21,10 +22,14 @@ def begin(work: Callable[[], Awaitable[None]], name: str) -> asyncio.Task[None]:
 
 
 async def end(chores: Sequence[asyncio.Task[None]]) -> None:
-    """Stop them."""
-    for chore in chores:
-        chore.cancel()
-    await asyncio.gather(*chores, return_exceptions=True)
+    """Stop them. One that does not hear of it is told again: nats-py swallows a cancel while it connects."""
+    left = set(chores)
+    while left:
+        for chore in left:
+            chore.cancel()
+        over, left = await asyncio.wait(left, timeout=_TOLD_AGAIN_S)
+        for chore in over:
+            _ = chore.cancelled() or chore.exception()
 
 
 async def _tirelessly(work: Callable[[], Awaitable[None]], name: str) -> None:

@@ -456,7 +456,9 @@ def test_a_store_that_cannot_write_is_told_and_nothing_changes():
 
 
 def who(name: str, *scopes: str) -> Principal:
-    return Principal(name=name, tenant="default", scopes=frozenset(scopes) or USUAL_SCOPES, authenticated=True)
+    return Principal(
+        name=name, tenant="default", scopes=frozenset(scopes) or USUAL_SCOPES, authenticated=True
+    )
 
 
 def test_c069_nobody_registers_or_speaks_for_another_agent():

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Agent, card, completes
-from tests.support.nats import kept_port
-from tests.support.running import running, send_params
+from tests.support.running import kept_port, running, send_params
 from tests.support.served import Served, served
 from tests.support.wire import eventually
 

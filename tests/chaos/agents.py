@@ -23,7 +23,7 @@ import uvicorn
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.support.agents import Agent, Answer, Call, Script, card, said
-from tests.support.nats import kept_port
+from tests.support.running import kept_port
 from tests.support.served import FORKS, Served
 from tests.support.sockets import socket_of
 

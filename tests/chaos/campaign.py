@@ -16,8 +16,9 @@ from tests.acceptance.test_kill_under_load import Load
 from tests.chaos.agents import NAMES, Staffer
 from tests.chaos.judging import HARMLESS, Verdict, judge, replay
 from tests.chaos.storm import Broker, Database, Habit, Storm, Victim
-from tests.support.nats import kept_port, nats_server
+from tests.support.nats import nats_server
 from tests.support.postgres import postgres_server
+from tests.support.running import kept_port
 from tests.support.served import Served
 from tests.support.wire import eventually
 

@@ -41,6 +41,9 @@ def test_the_consumer_of_the_page_reads_on_where_it_was(tmp_path: Path) -> None:
         made = [_hand_off(b), _hand_off(b)]
         for expected in ([*made[0], *made[1]], None):
             wanted = expected if expected is not None else _hand_off(b)
+            events(
+                server.url, stream="handoffs", least=len(wanted)
+            )  # the broker makes the stream when it can
             with subprocess.Popen(
                 (sys.executable, str(tmp_path / "follow.py"), server.url), stdout=subprocess.PIPE, text=True
             ) as consumer:

@@ -7,7 +7,6 @@ skipped, unless ``A2A_HANDOFF_TEST_SERVICES`` says that it is required.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.running import bound_socket
+from tests.support.running import kept_port
 from tests.support.wire import eventually
 
 WAIT_S = 10.0
@@ -91,17 +90,6 @@ class Nats:
             self._signal(signal.SIGCONT)
             self._process.wait(WAIT_S)
             self._process = None
-
-
-def kept_port() -> int:
-    """A free port that no client is given while the server is away: clients get others, from 32768 on."""
-    while True:
-        port = secrets.randbelow(10_000) + 20_000
-        try:
-            bound_socket(port).close()
-        except OSError:
-            continue
-        return port
 
 
 @contextmanager

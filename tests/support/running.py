@@ -6,15 +6,18 @@ Everything listens on loopback, port 0. ``with running(app) as url`` and ``with 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import json
+import secrets
 import socket
+import tempfile
 import threading
 from collections.abc import Awaitable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import httpx
 import uvicorn
@@ -88,6 +91,30 @@ def free_port() -> int:
     """A port that nobody listens on."""
     with bound_socket() as bound:
         return bound.getsockname()[1]
+
+
+#: Ports that are given out, each locked for as long as this process lives.
+_KEPT: dict[int, IO[str]] = {}
+
+
+def kept_port() -> int:
+    """A port for a server that comes and goes: nobody else is given it, in this process or in another.
+
+    Clients get theirs from 32768 on, so none of them takes it while the server is away.
+    """
+    while True:
+        port = secrets.randbelow(10_000) + 20_000
+        if port in _KEPT:
+            continue
+        lock = (Path(tempfile.gettempdir()) / f"a2a-handoff-port-{port}").open("w", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            bound_socket(port).close()
+        except OSError:
+            lock.close()
+            continue
+        _KEPT[port] = lock
+        return port
 
 
 class _Quiet(uvicorn.Server):

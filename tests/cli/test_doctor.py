@@ -8,27 +8,14 @@ import socket
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.test_checking import GOOD as CARD
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.postgres import postgres_server
 from tests.support.running import broker, free_port
-
-CARD: dict[str, Any] = {
-    "name": "Billing",
-    "description": "Bills.",
-    "version": "1.0.0",
-    "supportedInterfaces": [
-        {"url": "http://127.0.0.1:9000/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
-    ],
-    "capabilities": {},
-    "defaultInputModes": ["text/plain"],
-    "defaultOutputModes": ["text/plain"],
-    "skills": [{"id": "bill", "name": "Bill", "description": "Bills.", "tags": ["bill"]}],
-}
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from a2a_handoff.stores import postgres_replicas
 from a2a_handoff.stores.batch import Batch, Known, Touched
 from a2a_handoff.stores.postgres_server import Session
 
@@ -85,6 +86,9 @@ WITH put_events AS (
     ON CONFLICT (handoff_id, kind, attempt, ref) DO UPDATE SET due_at = excluded.due_at,
         wake_at = excluded.wake_at, owner = excluded.owner, claims = excluded.claims,
         orphaned = excluded.orphaned
+), put_turn AS (
+    INSERT INTO marks (name, position) VALUES ($55, $56::bigint)
+    ON CONFLICT (name) DO UPDATE SET position = excluded.position
 )
 UPDATE positions SET events = $53 RETURNING pg_current_xact_id()::text
 """
@@ -117,10 +121,10 @@ async def look(session: Session, touched: Touched) -> tuple[Known, int]:
     return known, position
 
 
-async def write(session: Session, batch: Batch, writer: int) -> str:
-    """Write the rows of a batch as the broker with the number ``writer``.
+async def write(session: Session, batch: Batch, writer: int, turn: int) -> str:
+    """Write the rows of a batch as the broker with the number ``writer``, and which of its turns it is.
 
-    Gives the number of the transaction, by which the server knows it later.
+    Gives the number of the transaction, by which the server knows it as long as it runs.
     """
     # The last one that was set within the batch is the one that stays.
     webhooks = {row[:2]: row for row in batch.webhooks}
@@ -138,6 +142,8 @@ async def write(session: Session, batch: Batch, writer: int) -> str:
         *_columns(batch.void_keys, 4),
         batch.position,
         writer,
+        postgres_replicas.turn_mark(writer),
+        turn,
     )
     return number
 

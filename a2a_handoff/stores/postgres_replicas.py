@@ -27,6 +27,19 @@ ON CONFLICT (owner) DO UPDATE SET heir = 0 RETURNING id
 _REJOIN = """
 INSERT INTO replicas (id, owner) VALUES ($2, $1) ON CONFLICT (owner) DO UPDATE SET heir = 0
 """
+# One that has begun so long ago and is gone is in no doubt any more.
+_OLD_TURNS = """
+DELETE FROM marks WHERE name LIKE 'turn/%' AND split_part(name, '/', 2)::int < $1::int - 1000
+    AND split_part(name, '/', 2)::int NOT IN (SELECT id FROM replicas)
+"""
+# Nothing of the two is done, and no number taken, in a transaction that has changed nothing.
+_NOTE_TURN = """
+INSERT INTO marks (name, position)
+SELECT $1, $2::bigint WHERE pg_current_xact_id_if_assigned() IS NOT NULL
+ON CONFLICT (name) DO UPDATE SET position = excluded.position
+RETURNING pg_current_xact_id_if_assigned()::text
+"""
+_TURN = "SELECT coalesce(max(position), 0) FROM marks WHERE name = $1"
 _LEAVE = "DELETE FROM replicas WHERE id = $1 AND spans IS NULL"
 _ENDS = "SELECT events, broadcasts, agents FROM positions"
 _CHANGED = "SELECT body, revision FROM agents WHERE revision > $1 ORDER BY revision"
@@ -94,6 +107,7 @@ WHERE position > $1 AND writer = $2 ORDER BY position LIMIT $3
 async def join(session: Session, owner: str) -> int:
     """The number of a broker."""
     ((number,),) = await session.rows(_JOIN, owner)
+    await session.count(_OLD_TURNS, number)
     return number
 
 
@@ -111,6 +125,26 @@ async def ends(session: Session) -> Ends:
     """How far everything is that brokers follow."""
     ((events, broadcasts, agents),) = await session.rows(_ENDS)
     return Ends(events=events, broadcasts=broadcasts, agents=agents)
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+def turn_mark(replica: int) -> str:
+    """The mark that holds the last turn of a broker that was committed."""
+    return f"turn/{replica}"
+
+
+async def note_turn(session: Session, replica: int, turn: int) -> str | None:
+    """Note whose turn it is in the transaction, if that has changed anything; its number then."""
+    rows = await session.rows(_NOTE_TURN, turn_mark(replica), turn)
+    return rows[0][0] if rows else None
+
+
+async def last_turn(session: Session, replica: int) -> int:
+    """The last turn of a broker that was committed, 0 for none."""
+    ((turn,),) = await session.rows(_TURN, turn_mark(replica))
+    return turn
 
 
 # --- the log -------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ Rules:
   commit waits for nobody.
 - A transaction first takes the row of positions, and so has its turn among all brokers: what it then looks up
   holds until it ends, and positions become visible in their order. Claims of work need no turn.
-- A connection that breaks during COMMIT leaves a doubt. The server is asked about that transaction as soon as
-  it is back, and callers that still wait learn the truth.
+- A connection that breaks during COMMIT leaves a doubt. So each transaction notes in the database which of
+  this broker's turns it is. As soon as the server is back it is asked for the last one, and callers that
+  still wait learn the truth. The transaction's own number does not tell it: a server that crashed gives
+  numbers anew that it had not written down.
 - Without a connection nothing is taken in: callers hear so at once.
 Not here: what is written (``postgres_batch``, ``postgres_work``), what is read.
 """
@@ -40,8 +42,7 @@ DOUBT_S = 10.0
 
 _BEGIN = "BEGIN"
 _TAKE_TURN = "BEGIN; SELECT FROM positions FOR UPDATE"
-_NUMBER = "SELECT pg_current_xact_id_if_assigned()::text"
-_STATUS = "SELECT pg_xact_status($1::text::xid8)"
+_RUNS = "SELECT pg_xact_status($1::text::xid8) = 'in progress'"
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +55,11 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class _InDoubt(Exception):
-    """The connection broke while a transaction ended. ``results`` hold if it was committed."""
+    """The connection broke while a transaction ended. ``results`` hold if ``turn`` was committed."""
 
-    def __init__(self, number: str, results: list[object]) -> None:
+    def __init__(self, number: str, turn: int, results: list[object]) -> None:
         self.number = number
+        self.turn = turn
         self.results = results
         super().__init__(number)
 
@@ -71,6 +73,7 @@ class Writer:
         self._owner = owner
         self._replica = replica
         self._lease_s = lease_s
+        self._turns = itertools.count(1)
         self._jobs: deque[Job[Statement]] = deque()
         self._something = asyncio.Event()
         self._stopping = False
@@ -143,17 +146,18 @@ class Writer:
         await session.run(_TAKE_TURN if in_turn else _BEGIN)
         results: list[object] = []
         number: str | None = None
+        turn = next(self._turns)
         for commits, run in itertools.groupby(jobs, lambda job: isinstance(job.work, Prepared)):
             if commits:
                 prepared = [cast("Prepared", job.work) for job in run]
                 known, position = await postgres_batch.look(session, touched(prepared))
                 batch = Batch(known, position=position, owner=self._owner, lease_s=self._lease_s)
                 results += map(batch.answer, prepared)
-                number = await postgres_batch.write(session, batch, self._replica)
+                number = await postgres_batch.write(session, batch, self._replica, turn)
             else:
                 results += [await cast("Statement", job.work).run(session) for job in run]
         if number is None:
-            ((number,),) = await session.rows(_NUMBER)
+            number = await postgres_replicas.note_turn(session, self._replica, turn)
         try:
             await session.run("COMMIT")
         except Exception:
@@ -161,7 +165,7 @@ class Writer:
             session.drop()
             if number is None:
                 raise
-            raise _InDoubt(number, results) from None
+            raise _InDoubt(number, turn, results) from None
         return results
 
     async def _roll_back(self, error: Exception) -> None:
@@ -184,16 +188,17 @@ class Writer:
         try:
             while await self._connect_again():
                 try:
-                    ((status,),) = await self._session.rows(_STATUS, doubt.number)
+                    ((runs,),) = await self._session.rows(_RUNS, doubt.number)
+                    last = 0 if runs else await postgres_replicas.last_turn(self._session, self._replica)
                 except Exception as error:  # noqa: BLE001 - asked again of the next session
                     _log.warning("%s", self._server.fault(error))
                     self._session.drop()
                     continue
-                if status == "in progress":
+                if runs:
                     # The old session has not noticed yet that its connection is gone.
                     await asyncio.sleep(AGAIN_S)
                     continue
-                if status == "committed":
+                if last == doubt.turn:
                     return doubt.results
                 break
             else:

@@ -579,6 +579,41 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_found_out(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("after", "act"),
+    [
+        (b"HandoffRequested", lambda store: store.commit(commit_of(first_write("h-2")))),
+        (b"RETURNING work.handoff_id", lambda store: store.claim_work(now=NOW + 2, limit=5)),
+    ],
+    ids=["a commit", "a claim"],
+)
+def test_a_transaction_that_a_crash_of_the_server_undid_is_not_taken_for_the_next_one_of_its_number(
+    server: Postgres, database: str, after: bytes, act: Callable[[PostgresStore], Awaitable[object]]
+) -> None:
+    crashes: list[str] = []
+
+    def crash() -> None:
+        running = "SELECT backend_xid::text FROM pg_stat_activity WHERE backend_xid IS NOT NULL"
+        ((number,),) = server.sql(running)
+        server.kill()
+        server.start()
+        given_anew = "INSERT INTO marks VALUES ('next', 1) RETURNING pg_current_xact_id()::text"
+        assert server.sql(given_anew, database=database) == [(number,)]
+        crashes.append(number)
+
+    async def main() -> None:
+        async with opened(server.url(database)) as (store,):
+            await store.commit(commit_of(first_write("h-1", actions=(changed(DELIVER, due_at=NOW + 1),))))
+        wire = Wire(server.port, forward=False, after=after, meanwhile=crash)
+        async with wire as port, opened(f"postgresql://broker@127.0.0.1:{port}/{database}") as (store,):
+            async with asyncio.timeout(WAIT_S):
+                with pytest.raises(StoreUnavailable, match="nothing was stored"):
+                    await act(store)
+        assert len(crashes) == 1
+
+    asyncio.run(main())
+
+
 def test_a_connection_whose_server_said_that_it_ends_is_the_stores_fault_and_another_is_taken(
     server: Postgres, database: str
 ) -> None:

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -186,11 +187,14 @@ class Wire:
     """Stands between a store and its server, and cuts the connection at one COMMIT.
 
     It is that of the first transaction that has ``after`` in it. ``forward``: the server gets it and does it, but
-    its answer is lost; else it is lost itself. ``cuts`` counts.
+    its answer is lost; else it is lost itself. ``meanwhile`` is done before the store notices. ``cuts`` counts.
     """
 
-    def __init__(self, port: int, *, forward: bool, after: bytes) -> None:
+    def __init__(
+        self, port: int, *, forward: bool, after: bytes, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         self._port = port
+        self._meanwhile = meanwhile
         self._forward = forward
         self._after = after
         self.cuts = 0
@@ -244,6 +248,7 @@ class Wire:
                         await asyncio.wait([down])
                         up_writer.write(data)
                         await up_reader.read(1)  # it was done
+                    await asyncio.to_thread(self._meanwhile)
                     break
                 if not self._ended:
                     up_writer.write(data)

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from a2a_handoff import __version__, chores
 from a2a_handoff.admission import gate_of, resource_metadata
 from a2a_handoff.client import A2AClient, WebhookClient, WellKnownCardFetcher
-from a2a_handoff.clock import SystemClock
+from a2a_handoff.clock import TOLD_S, SystemClock
 from a2a_handoff.config import ConfigurationError, Settings
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError
@@ -78,6 +78,7 @@ _STORE_ANSWERS_S = 2.0
 #: What is ready says this too while NATS is away.
 _WITHOUT_STREAM = "degraded: events do not reach their stream now; none is lost\n"
 _WITHOUT_NATS = "degraded: NATS is away, so what happens in other brokers is seen a little later\n"
+_CLOCK_SET_BACK = "degraded: the clock of this machine was set back; the broker lets it catch up\n"
 _RPC_PATHS = ("/", "/a2a", "/a2a/")
 _CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 #: RFC 9728 section 3.1: of the broker, and of the resource ``/mcp`` (MCP, section Authorization).
@@ -110,7 +111,11 @@ class Application:
         self.clock: Clock = clock or SystemClock()
         policy = OutboundPolicy(allow_private=settings.private_addresses)
         self.telemetry = Telemetry(
-            settings, known_agent=self._is_registered, queue=self._read_queue, nats=self._read_nats
+            settings,
+            known_agent=self._is_registered,
+            queue=self._read_queue,
+            nats=self._read_nats,
+            clock_ahead_s=self.clock.ahead_s,
         )
         link = nats_link(settings)
         self._nats = None if link is None else nats_notifier(settings, link)
@@ -446,6 +451,8 @@ class Application:
             yield _WITHOUT_NATS
         if self.service.outbox is not None and self.service.outbox.trouble:
             yield _WITHOUT_STREAM
+        if self.clock.ahead_s() > TOLD_S:
+            yield _CLOCK_SET_BACK
 
     async def _metrics(self, request: Request) -> Response:
         if self.settings.auth_metrics:

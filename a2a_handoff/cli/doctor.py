@@ -1,7 +1,7 @@
 """``doctor``: is everything there that the broker of these settings needs?
 
-Duty: look at settings, store, cards, broker, agents, NATS and collector, each by itself and within seconds,
-and say of each what is wrong and what to do.
+Duty: look at settings, store, clock, cards, broker, agents, NATS and collector, each by itself and within
+seconds, and say of each what is wrong and what to do.
 Rules: it looks and changes nothing; the store of a running broker is left to it.
 Not here: what the parts do, whether a store holds together (``database``).
 """
@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,12 +29,15 @@ from a2a_handoff.config import Settings, SettingsError, read
 from a2a_handoff.config.settings import hide_password
 from a2a_handoff.core.errors import HandoffError
 from a2a_handoff.notify.chosen import nats_link
+from a2a_handoff.ports import StoreUnavailable
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.wire.cards import read_card
 
 ANSWER_S = 3.0
 ROOM_MIN = 1 << 30
+#: Share of ``work_lease`` by which clocks may differ: a claim is renewed after a third of it.
+_APART_MAX = 1 / 3
 #: Agents that are looked at, at a time.
 TOGETHER = 16
 
@@ -62,6 +66,7 @@ async def examine(place: Place, environ: Mapping[str, str], config_file: Path | 
 async def _look(broker: Broker, settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     parts: tuple[tuple[str, Callable[[], Awaitable[Finding]]], ...] = (
         ("store", lambda: _store(settings.store)),
+        ("clock", lambda: _clock(settings)),
         ("cards", lambda: _cards(settings.cards)),
         ("NATS", lambda: _nats(settings)),
         ("collector", lambda: _collector(environ)),
@@ -124,6 +129,31 @@ def _schema(name: str, steps: int) -> Finding:
     if steps:
         return Finding("store", "warning", f"{name} lacks {steps} steps of the schema: serve will make them")
     return Finding("store", "ok", f"{name} has the schema of this version")
+
+
+async def _clock(settings: Settings) -> Finding:
+    """Brokers on one database read times that others wrote: the database knows what time it is for all."""
+    if settings.store.startswith("sqlite:///"):
+        return Finding("clock", "not used", "one broker has one clock")
+    from a2a_handoff.stores import postgres_replicas  # noqa: PLC0415 - its driver is an extra
+    from a2a_handoff.stores.postgres_server import Server  # noqa: PLC0415 - its driver is an extra
+
+    server = Server(settings.store)
+    try:
+        session = await server.connect()
+    except StoreUnavailable:
+        return Finding("clock", "not used", "the store says nothing")
+    try:
+        asked = time.time()
+        there = await postgres_replicas.now(session)
+        answered = time.time()
+    finally:
+        await session.close()
+    apart = max(asked - there, there - answered, 0.0)
+    words = f"this machine and {server.name} are {apart:.1f} s apart"
+    if apart > settings.work_lease * _APART_MAX:
+        return Finding("clock", "warning", f"{words}: set both by NTP, or brokers take work from each other")
+    return Finding("clock", "ok", words)
 
 
 # --- what stands around --------------------------------------------------------------------------

@@ -9,7 +9,11 @@ class Clock(Protocol):
     """Wall-clock time and chance; the only sources of both."""
 
     def now(self) -> float:
-        """Epoch seconds."""
+        """Epoch seconds. They do not go back, unless the machine's clock is set back by much."""
+        ...
+
+    def ahead_s(self) -> float:
+        """Seconds that ``now`` is ahead of the machine's clock, which was set back; else 0."""
         ...
 
     def monotonic(self) -> float:

@@ -214,7 +214,7 @@ async def note(session: Session, replica: int, signs: Sequence[Sign]) -> None:
 
 async def signs(session: Session, replica: int, *, after: float) -> tuple[list[Sign], float]:
     """What others told since a moment, and the moment to go on from."""
-    ((now,),) = await session.rows(_NOW)
+    moment = await now(session)
     rows = await session.rows(_SIGNS, after - _OVERLAP_S, replica)
     found = [
         Sign(
@@ -228,7 +228,13 @@ async def signs(session: Session, replica: int, *, after: float) -> tuple[list[S
         )
         for tenant, agent_id, age, gone, said_age, status, in_flight in rows
     ]
-    return found, now
+    return found, moment
+
+
+async def now(session: Session) -> float:
+    """The server's clock, epoch seconds."""
+    ((moment,),) = await session.rows(_NOW)
+    return moment
 
 
 # --- the dead ------------------------------------------------------------------------------------

@@ -182,6 +182,14 @@ INSTRUMENTS = (
         "handoff_events_lag_seconds",
     ),
     InstrumentRow(
+        "handoff.clock.ahead",
+        "gauge",
+        "s",
+        (),
+        "How far the broker's time is ahead of the clock of its machine, which was set back; 0 as a rule.",
+        "handoff_clock_ahead_seconds",
+    ),
+    InstrumentRow(
         "handoff.telemetry.dropped",
         "counter",
         "{item}",

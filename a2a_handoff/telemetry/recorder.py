@@ -96,12 +96,14 @@ class Telemetry:
         known_agent: Callable[[str, str], bool] | None = None,
         queue: Callable[[], Iterable[QueueReading]] | None = None,
         nats: Callable[[], NatsReading | None] | None = None,
+        clock_ahead_s: Callable[[], float] = float,
     ) -> None:
         """Read the ``OTEL_*`` variables and start the threads that are needed.
 
         ``known_agent`` tells whether (tenant, agent id) is registered: others share one label. ``queue``
-        reads the open handoffs by state, ``nats`` how NATS does, if it is used; they are called when metrics
-        are read, from the thread that reads them.
+        reads the open handoffs by state, ``nats`` how NATS does, if it is used, ``clock_ahead_s`` how far the
+        broker's time is ahead of the machine's; they are called when metrics are read, from the thread that
+        reads them.
         """
         self.options: Options = read_options(os.environ)
         self._ratio = settings.trace_ratio
@@ -109,6 +111,7 @@ class Telemetry:
         self.known_agent: Callable[[str, str], bool] = known_agent or _nobody
         self.queue: Callable[[], Iterable[QueueReading]] = queue or tuple
         self.nats: Callable[[], NatsReading | None] = nats or _no_nats
+        self.clock_ahead_s = clock_ahead_s
         self._notes: deque[Change | Served | Notified | _Refused] = deque()
         self._dropped: dict[str, int] = dict.fromkeys(LOSSES, 0)
         self._lost = threading.Lock()
@@ -353,6 +356,7 @@ class Telemetry:
                 published, lag_s = nats.events
                 self._tally.observe("handoff.events.published", [(published, ())])
                 self._tally.observe("handoff.events.lag", [(lag_s, ())])
+        self._tally.observe("handoff.clock.ahead", [(self.clock_ahead_s(), ())])
         lost = [(count, (reason,)) for reason, count in self.dropped.items()]
         self._tally.observe("handoff.telemetry.dropped", lost)
 

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import sqlite3
+import time
 from collections.abc import Generator
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def test_on_a_machine_where_nothing_runs_nothing_has_failed(run: Run) -> None:
     assert {part: verdict for part, (verdict, _) in parts.items()} == {
         "settings": "ok",
         "store": "ok",
+        "clock": "not used",
         "cards": "ok",
         "NATS": "not used",
         "collector": "not used",
@@ -51,7 +53,7 @@ def test_on_a_machine_where_nothing_runs_nothing_has_failed(run: Run) -> None:
 def test_people_get_a_line_for_each_part(run: Run) -> None:
     code, out, _ = run("doctor")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()][:3] == ["settings", "store", "cards"]
+    assert [line.split()[0] for line in out.splitlines()][:3] == ["settings", "store", "clock"]
 
 
 def test_every_wrong_setting_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +122,26 @@ def test_a_schema_that_lags_behind_is_a_warning_on_either_store(
         verdict, words = found(run)[1]["store"]
         assert verdict == "warning"
         assert "serve will make them" in words
+    finally:
+        server.drop(name)
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "verdict"), [(0.0, "ok"), (9.0, "ok"), (11.0, "warning"), (-11.0, "warning")]
+)
+def test_a_clock_that_differs_from_that_of_the_database_is_a_warning(
+    run: Run, monkeypatch: pytest.MonkeyPatch, ahead_s: float, verdict: str
+) -> None:
+    server = postgres_server()
+    name = server.fresh()
+    right = time.time
+    try:
+        monkeypatch.setenv("A2A_HANDOFF_STORE", server.url(name))
+        monkeypatch.setattr("a2a_handoff.cli.doctor.time.time", lambda: right() + ahead_s)
+        said, words = found(run)[1]["clock"]
+        assert said == verdict
+        assert f"{abs(ahead_s):.0f}." in words
+        assert ("NTP" in words) == (verdict == "warning")
     finally:
         server.drop(name)
 

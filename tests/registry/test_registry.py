@@ -45,6 +45,9 @@ class HandClock:
     def now(self) -> float:
         return 1_700_000_000.0 + self.seconds
 
+    def ahead_s(self) -> float:
+        return 0.0
+
     def monotonic(self) -> float:
         return self.seconds
 

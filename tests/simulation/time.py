@@ -8,6 +8,8 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from a2a_handoff.clock import SteadyTime
+
 EPOCH = 1_800_000_000.0
 
 _T = TypeVar("_T")
@@ -78,16 +80,24 @@ def _factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio
 
 
 class VirtualClock:
-    """``ports.Clock`` on a virtual loop. ``skew`` is how wrong the wall clock goes."""
+    """``ports.Clock`` on a virtual loop. ``skew`` is how wrong the machine's clock goes."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self._loop = loop
         self._chance = chance
         self._count = 0
         self.skew = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """A process that starts knows nothing of what the machine's clock said before."""
+        self._steady = SteadyTime(lambda: EPOCH + self._loop.time() + self.skew, self._loop.time)
 
     def now(self) -> float:
-        return EPOCH + self._loop.time() + self.skew
+        return self._steady.now()
+
+    def ahead_s(self) -> float:
+        return self._steady.ahead()
 
     def monotonic(self) -> float:
         return self._loop.time()

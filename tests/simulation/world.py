@@ -164,6 +164,7 @@ class World:
         while True:
             self.crashed.clear()
             self.process = Process()
+            self.clock.restart()
             self.store = FaultyStore(self)
             started = self.process.spawn(self._start())
             dying = asyncio.ensure_future(self.crashed.wait())

@@ -48,7 +48,8 @@ def _forked(env: Mapping[str, str], words: Path) -> None:
 class Served:
     """A broker on a store in ``folder``. The port stays the same over restarts.
 
-    ``known``: it is set that this is how others reach it.
+    ``known``: it is set that this is how others reach it. ``root``: the folder of the code that runs, which cannot
+    be another one than this for a forked one.
     """
 
     def __init__(
@@ -59,9 +60,12 @@ class Served:
         *,
         forked: bool = False,
         known: bool = False,
+        root: Path = ROOT,
     ) -> None:
+        assert not forked or root == ROOT
         self.folder = folder
         self._forked = forked
+        self._root = root
         self.port = settings.get("port") or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
@@ -76,7 +80,7 @@ class Served:
         }
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("A2A_HANDOFF_", "OTEL_"))}
         named = {f"A2A_HANDOFF_{name.upper()}": str(value) for name, value in chosen.items()}
-        self._env = {**inherited, **named, **env}
+        self._env = {**inherited, "PYTHONPATH": str(root), **named, **env}
         self._process: subprocess.Popen[bytes] | None = None
         self._fork: BaseProcess | None = None
 
@@ -91,7 +95,7 @@ class Served:
         with (self.folder / "broker.log").open("ab") as words:
             self._process = subprocess.Popen(
                 COMMAND,
-                cwd=ROOT,
+                cwd=self._root,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -254,10 +258,11 @@ def served(
     env: Mapping[str, str] | None = None,
     forked: bool = False,
     known: bool = False,
+    root: Path = ROOT,
     **settings: Any,
 ) -> Generator[Served]:
     """A running broker process."""
-    broker = Served(folder, env or {}, settings, forked=forked, known=known)
+    broker = Served(folder, env or {}, settings, forked=forked, known=known, root=root)
     try:
         broker.start()
         yield broker

@@ -6,6 +6,7 @@ Rules: fields are written by name, so that a field may be added with a default a
 A field or an event that was once written is never renamed. A field at its default is not written (all
 kept structs say ``omit_defaults``), so a default is never changed either; ``Policy`` is written whole,
 because its defaults are ours to change.
+The previous release reads what is written here, and the other way round (docs/how-to/make-a-release.md).
 Not here: which columns a store keeps beside the bytes.
 """
 

@@ -6,6 +6,7 @@ import argparse
 import random
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 
@@ -15,12 +16,21 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31))
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
+    parser.add_argument("--plant", action="append", default=[], help="a fault for the brokers, see plants.py")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for what brokers said, agents noted and the log has"
+    )
     chosen = parser.parse_args()
     from tests.chaos.campaign import Plan, run
 
     print(f"seed {chosen.seed}, store {chosen.store}, {chosen.minutes:g} minutes", flush=True)
-    with tempfile.TemporaryDirectory(prefix="a2a-handoff-chaos-") as folder:
-        report = run(Path(folder), Plan(chosen.store, chosen.seed, chosen.minutes * 60))
+    with ExitStack() as stack:
+        folder = chosen.keep or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="a2a-handoff-chaos-"))
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = Plan(chosen.store, chosen.seed, chosen.minutes * 60, plants=tuple(chosen.plant))
+        report = run(folder, plan)
     print(report)
     return 1 if report.verdict.faults else 0
 

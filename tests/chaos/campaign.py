@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import threading
 from collections import Counter
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -14,9 +15,11 @@ from typing import Any
 
 from tests.acceptance.test_kill_under_load import Load
 from tests.chaos.agents import NAMES, Staffer
-from tests.chaos.judging import HARMLESS, Verdict, judge, replay
-from tests.chaos.storm import Broker, Database, Habit, Storm, Victim
-from tests.support.nats import nats_server
+from tests.chaos.judging import HARMLESS, Verdict, joined, judge, replay
+from tests.chaos.plants import PLANTS
+from tests.chaos.storm import Broker, Database, Habit, Outage, Storm, Victim
+from tests.chaos.telling import told, untrue
+from tests.support.nats import Nats, nats_server
 from tests.support.postgres import postgres_server
 from tests.support.running import kept_port
 from tests.support.served import Served
@@ -32,6 +35,7 @@ SETTINGS: dict[str, Any] = {
     "agents": 20,
 }
 OPEN = ("requested", "offered", "acknowledged", "input_required", "auth_required", "handed_off", "escalated")
+STREAM = "events"
 BROKERS = Habit((2.0, 8.0), 0.7)
 AGENTS = Habit((3.0, 12.0), 0.7)
 DATABASE = Habit((6.0, 20.0), 0.6)
@@ -40,7 +44,11 @@ HINTS = Habit((4.0, 15.0), 0.6)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run. ``store``: ``sqlite`` or ``postgres``. ``hurry`` shortens the calm between blows."""
+    """What to run.
+
+    ``store``: ``sqlite`` or ``postgres``. ``hurry`` shortens the calm between blows. ``plants`` names faults of
+    the brokers (``plants``).
+    """
 
     store: str
     seed: int
@@ -48,6 +56,12 @@ class Plan:
     deadline_s: float = 30.0
     pace_s: float = 0.15
     hurry: float = 1.0
+    plants: tuple[str, ...] = ()
+
+    def plant(self) -> None:
+        """Called in the process of a broker."""
+        for name in self.plants:
+            PLANTS[name]()
 
 
 class Errands(Load):
@@ -69,22 +83,38 @@ class Errands(Load):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What happened and what was found."""
+    """What happened and what was found. ``outages`` are those of everybody who could have written."""
 
-    blows: Counter[str]
+    storm: Storm
     verdict: Verdict
+    outages: Sequence[Outage] = ()
+
+    @property
+    def blows(self) -> Counter[str]:
+        return self.storm.blows
 
     def __str__(self) -> str:
         blows = ", ".join(f"{what} {count}" for what, count in sorted(self.blows.items()))
-        return "\n".join((f"{self.blows.total()} blows: {blows}", *self.verdict.lines()))
+        away = [until - since for since, until in self.outages]
+        return "\n".join(
+            (
+                f"{self.blows.total()} blows: {blows}; {self.storm.missed} missed",
+                f"nobody could write {len(away)} times, {sum(away):.0f} s in all, {max(away, default=0):.1f} s at most",
+                *self.verdict.lines(),
+            )
+        )
 
 
 def run(folder: Path, plan: Plan) -> Report:
-    """The whole of it. Everything that was started has ended afterwards."""
-    with _scene(folder, plan) as (brokers, around, store):
+    """The whole of it. Everything that was started has ended afterwards.
+
+    What brokers said, agents noted and the log has (``log.jsonl``) is then in ``folder``.
+    """
+    with _scene(folder, plan) as scene:
+        brokers = scene.brokers
         staff = {name: Staffer(name, folder, [b.url for b in brokers]) for name in NAMES}
         victims: dict[str, tuple[Victim, Habit]] = {
-            **around,
+            **scene.around,
             **{f"broker-{n}": (Broker(b), BROKERS) for n, b in enumerate(brokers, start=1)},
             **{name: (agent, AGENTS) for name, agent in staff.items()},
         }
@@ -97,18 +127,26 @@ def run(folder: Path, plan: Plan) -> Report:
             with load.under_way(), storm.raging():
                 threading.Event().wait(plan.seconds)
             if storm.faults:
-                return Report(storm.blows, Verdict(faults=storm.faults))
-            _settle(brokers[0], plan.deadline_s)
+                return Report(storm, Verdict(faults=storm.faults))
+            unsettled = _settle(brokers[0], plan.deadline_s)
             outages = storm.outages([name for name in victims if name.startswith("broker-")], ["postgres"])
             verdict = judge(load, brokers, staff, outages)
+            verdict.hold(not unsettled, f"{unsettled} handoffs did not end")
+            heard = told(scene.nats.url, STREAM, least=len(verdict.log)) if scene.nats else []
+            verdict.told = len(heard)
         finally:
             for agent in staff.values():
                 agent.kill()
         for broker in brokers:
             verdict.hold(broker.stop() == 0, f"{broker.url} did not end in order")
             verdict.hold("Traceback" not in broker.words, f"{broker.url} says {_trace(broker.words)}")
-        verdict.faults += replay(store)
-    return Report(storm.blows, verdict)
+        faults, log = replay(scene.store)
+        verdict.faults += faults
+        if scene.nats:
+            verdict.faults += untrue(heard, log, verdict.log)
+        with (folder / "log.jsonl").open("w", encoding="utf-8") as book:
+            book.writelines(f"{json.dumps(event)}\n" for event in verdict.log.values())
+    return Report(storm, verdict, joined(outages))
 
 
 def _sooner(habit: Habit, hurry: float) -> Habit:
@@ -120,44 +158,59 @@ def _trace(words: str) -> str:
     return words[max(words.find("Traceback"), 0) :][:1_500]
 
 
-def _settle(b: Served, deadline_s: float) -> None:
-    """Wait until nothing is under way any more."""
+def _settle(b: Served, deadline_s: float) -> int:
+    """Wait until nothing is under way any more. How many handoffs still are."""
+    query = {"state": ",".join(OPEN), "limit": 1}
 
-    def over() -> bool:
-        query = {"state": ",".join(OPEN), "limit": 1}
-        return b.http.get("/api/handoffs", params=query).json()["handoffs"] == []
+    def open_ones() -> int:
+        return b.http.get("/api/handoffs", params=query).json()["total"]
 
-    eventually(over, within_s=deadline_s + 30)
+    with suppress(AssertionError):
+        eventually(lambda: open_ones() == 0, within_s=deadline_s + 30)
+    return open_ones()
 
 
-Scene = tuple[list[Served], dict[str, tuple[Victim, Habit]], str]
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The brokers, what is around them, the URL of their store, and the server of their stream."""
+
+    brokers: list[Served]
+    around: dict[str, tuple[Victim, Habit]]
+    store: str
+    nats: Nats | None
 
 
 @contextmanager
 def _scene(folder: Path, plan: Plan) -> Generator[Scene]:
-    """The brokers, what is around them, and the URL of their store."""
     with ExitStack() as stack:
         around: dict[str, tuple[Victim, Habit]] = {}
         settings = SETTINGS
         store = f"sqlite:///{folder / 'broker.db'}"
         count = 1
+        nats: Nats | None = None
         if plan.store == "postgres":
             server = postgres_server()
             database = server.migrated()
             stack.callback(server.drop, database)
             store, count = server.url(database), 3
             nats = stack.enter_context(nats_server(_made(folder / "nats")))
-            settings = SETTINGS | {"nats": nats.url, "nats_stream": "events"}
+            settings = SETTINGS | {"nats": nats.url, "nats_stream": STREAM}
             around["postgres"] = (Database(server, Random(f"{plan.seed}:postgres:which")), DATABASE)
             around["nats"] = (nats, HINTS)
         brokers = [
-            Served(_made(folder / str(n)), {}, {**settings, "store": store, "port": kept_port()}, forked=True)
+            Served(
+                _made(folder / str(n)),
+                {},
+                {**settings, "store": store, "port": kept_port()},
+                forked=True,
+                before=plan.plant if plan.plants else None,
+            )
             for n in range(count)
         ]
         for broker in brokers:
             stack.callback(broker.close)
             broker.start()
-        yield brokers, around, store
+        yield Scene(brokers, around, store, nats)
 
 
 def _made(folder: Path) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +14,13 @@ from a2a_handoff.stores import open_store
 from a2a_handoff.stores.verification import verify
 from tests.acceptance.test_kill_under_load import Load, every_handoff, text_of
 from tests.chaos.agents import WORDS, Staffer, read_diary
+from tests.chaos.storm import Outage
 from tests.support.served import ENDS, Served, kind_of
 
-#: An end may be late by as long as nobody was there to write it, and by this.
+#: Seconds in which somebody could write an end, after the deadline, and did not.
 LATE_S = 10.0
+#: After an outage brokers find their way back to the database and to each other, in seconds.
+RECOVERY_S = 2.0
 #: Kinds of tasks that may be done twice; all others have ``replay_safe: false``.
 HARMLESS = "harmless"
 FAULTS_MAX = 30
@@ -28,9 +32,13 @@ class Verdict:
 
     tasks: int = 0
     handoffs: int = 0
-    events: int = 0
     effects: int = 0
+    told: int = 0
+    late: int = 0
+    """Tasks that callers could not hand over before their own deadline."""
     states: Counter[str] = field(default_factory=Counter[str])
+    log: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Every event, by id, as a broker shows it."""
     faults: list[str] = field(default_factory=list[str])
 
     def hold(self, true: bool, fault: str) -> None:
@@ -41,15 +49,15 @@ class Verdict:
     def lines(self) -> list[str]:
         rest = len(self.faults) - FAULTS_MAX
         return [
-            f"{self.tasks} tasks, {self.handoffs} handoffs, {self.events} events, {self.effects} effects",
-            " ".join(f"{state}: {count}" for state, count in sorted(self.states.items())),
+            (
+                f"{self.tasks} tasks, {self.handoffs} handoffs, {len(self.log)} events, {self.effects} effects"
+                f", {self.told} told in the stream; {self.late} came too late"
+            ),
+            ", ".join(f"{state} {count}" for state, count in sorted(self.states.items())),
             f"{len(self.faults)} faults",
             *(f"  {fault}" for fault in self.faults[:FAULTS_MAX]),
             *([f"  and {rest} more"] if rest > 0 else []),
         ]
-
-
-Outage = tuple[float, float]
 
 
 def judge(
@@ -59,18 +67,26 @@ def judge(
     verdict = Verdict(tasks=len(load.tasks))
     for fault in load.faults:
         # Who finds nobody until its own deadline has passed is told so.
-        verdict.hold("deadline is in the past" in fault, fault)
-    gaps = sorted(outages)
+        late = "deadline is in the past" in fault
+        verdict.late += late
+        verdict.hold(late, fault)
+    gaps = joined(outages)
     first, *others = brokers
+    began = time.time()
     handoffs = {h["handoff_id"]: h for h in every_handoff(first)}
     told = {task_id: (kind, message_id) for message_id, (kind, task_id) in load.tasks.items()}
     for task_id in told.keys() - handoffs.keys():
-        # A result that came too late makes a handoff the newest, which pages that are read now do not show.
-        if first.http.get(f"/api/handoffs/{task_id}").is_success:
-            handoffs[task_id] = first.handoff(task_id)
-    verdict.hold(told.keys() == handoffs.keys(), f"not told or not there: {told.keys() ^ handoffs.keys()}")
+        found = first.http.get(f"/api/handoffs/{task_id}")
+        verdict.hold(found.is_success, f"{task_id} was promised and is not there")
+        if found.is_success:
+            handoffs[task_id] = found.json()
+            # Who moves to the front while a listing is read page by page, as with a late result, is on no page.
+            moved = _seconds(handoffs[task_id]["updated_at"]) >= began
+            verdict.hold(moved, f"{task_id} is on no page of the listing, and has not moved")
+    for task_id in handoffs.keys() - told.keys():
+        verdict.faults.append(f"{task_id} is there and nobody was told")
     verdict.handoffs = len(handoffs)
-    verdict.states = Counter(h["state"] for h in handoffs.values())
+    verdict.states = Counter(f"{told.get(i, ('',))[0]} {h['state']}" for i, h in handoffs.items())
 
     runs = effects_of(staff.values(), {message: task_id for message, (_, task_id) in load.tasks.items()})
     verdict.effects = sum(len(done) for done in runs.values())
@@ -79,11 +95,9 @@ def judge(
     for task_id, handoff in handoffs.items():
         kind = told.get(task_id, ("", ""))[0]
         log = first.events(task_id)
-        verdict.events += len(log)
+        verdict.log |= {event["id"]: event for event in log}
         for fault in _faults(kind, handoff, log, runs[task_id], gaps):
-            verdict.faults.append(
-                f"{task_id} {kind} {handoff['state']}: {fault}: {[kind_of(e) for e in log]}"
-            )
+            verdict.faults.append(f"{task_id} {kind} {handoff['state']}: {fault}: {story(log)}")
         shown = first.handoff(task_id)
         for broker in others:
             same = broker.handoff(task_id) == shown
@@ -107,19 +121,22 @@ def _faults(
     handoff: dict[str, Any],
     log: list[dict[str, Any]],
     done: list[str],
-    gaps: Iterable[Outage],
+    gaps: Sequence[Outage],
 ) -> Iterable[str]:
     state = handoff["state"]
+    if state not in ENDS:
+        yield "it did not end"
+        return
     if [e["seq"] for e in log] != list(range(1, len(log) + 1)):
         yield "its log has holes"
     if [kind_of(e) for e in log if kind_of(e).removeprefix("handoff_") in ENDS] != [f"handoff_{state}"]:
         yield "its log does not say how it ended"
-    latest = _seconds(handoff["deadline"])
-    for since, until in gaps:
-        if since <= latest + LATE_S:
-            latest = max(latest, until)
-    if _seconds(handoff["ended_at"]) > latest + LATE_S:
-        yield f"it ended {_seconds(handoff['ended_at']) - latest:.1f} s late"
+    late_s = idle(_seconds(handoff["deadline"]), _seconds(handoff["ended_at"]), gaps)
+    if late_s > LATE_S:
+        yield f"it ended {late_s:.1f} s late"
+    offered = {e["data"]["agent_id"] for e in log if kind_of(e) == "handoff_offered"}
+    if not offered >= set(done):
+        yield f"done by {done}, and offered to {sorted(offered)}"
     if kind != HARMLESS:
         if len(done) > 1:
             yield f"done by {done}"
@@ -133,18 +150,51 @@ def _faults(
         yield "no agent ends a task like that"
 
 
+def story(log: Iterable[Mapping[str, Any]]) -> str:
+    """What the log says, with the seconds since its beginning."""
+    began = 0.0
+    words: list[str] = []
+    for event in log:
+        at = _seconds(event["time"])
+        began = began or at
+        words.append(f"{at - began:.1f} {kind_of(event)}")
+    return ", ".join(words)
+
+
+def joined(outages: Iterable[Outage]) -> list[Outage]:
+    """In order and apart from each other, each with the time that it takes to recover from it."""
+    found: list[Outage] = []
+    for since, until in sorted(outages):
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], until + RECOVERY_S))
+        else:
+            found.append((since, until + RECOVERY_S))
+    return found
+
+
+def idle(since: float, until: float, gaps: Sequence[Outage]) -> float:
+    """Seconds between two moments in which somebody could write. ``gaps`` are ``joined``."""
+    away = sum(max(0.0, min(until, gone_until) - max(since, gone)) for gone, gone_until in gaps)
+    return max(0.0, until - since) - away
+
+
 def _seconds(moment: str) -> float:
     return dt.datetime.fromisoformat(moment).timestamp()
 
 
-def replay(store_url: str) -> list[str]:
-    """What is wrong in the store itself: every state has to be what its log gives."""
+def replay(store_url: str) -> tuple[list[str], list[str]]:
+    """What is wrong in the store itself: every state has to be what its log gives. And the ids of all events."""
 
-    async def run() -> list[str]:
+    async def run() -> tuple[list[str], list[str]]:
         store = open_store(store_url)
         await store.open()
         try:
-            return (await verify(store)).faults
+            ids: list[str] = []
+            after = 0
+            while page := await store.read_log(after=after):
+                ids += [f"{recorded.handoff_id}/{recorded.seq}" for recorded in page]
+                after = page[-1].position
+            return (await verify(store)).faults, ids
         finally:
             await store.close()
 

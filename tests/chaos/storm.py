@@ -1,4 +1,4 @@
-"""Who is hit, when and how: each victim has a thread and a chance of its own, made from the seed."""
+"""Who is hit, when and how: each victim has a thread and a timetable of its own, made from the seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,10 +14,15 @@ from typing import Protocol
 from tests.support.postgres import Postgres
 from tests.support.served import Served
 
-#: Longest time that anything is down or stands still, in seconds, before it is started or goes on.
-DOWN_S = 4.0
+#: Longest time, in seconds, after which what was killed is started and what was stopped goes on.
+KILLED_S = 1.0
+STOPPED_S = 4.0
 #: Longest time that a start takes on a machine that has much else to do.
 START_S = 120.0
+
+
+#: From when to when, in seconds since 1970.
+Outage = tuple[float, float]
 
 
 class Victim(Protocol):
@@ -76,24 +81,62 @@ class Habit:
     kills: float
 
 
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """When after the beginning a victim is hit, whether it is killed, and how long it stays as it then is."""
+
+    at_s: float
+    kills: bool
+    for_s: float
+
+    @property
+    def kind(self) -> str:
+        return "killed" if self.kills else "stopped"
+
+
+def timetable(seed: int, name: str, habit: Habit) -> Iterator[Blow]:
+    """All blows that a victim gets under a seed, however long it takes to come back."""
+    chance = random.Random(f"{seed}:{name}")
+    at_s = 0.0
+    while True:
+        at_s += chance.uniform(*habit.calm)
+        kills = chance.random() < habit.kills
+        for_s = chance.uniform(0, KILLED_S if kills else STOPPED_S)
+        yield Blow(at_s, kills, for_s)
+        at_s += for_s
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A blow that hit: from when to when its victim was down or stood still, in seconds since 1970."""
+
+    name: str
+    since: float
+    until: float
+    blow: Blow
+
+
 class Storm:
-    """Blows until it is over. ``blows`` counts by victim and kind, ``faults`` says what did not come back."""
+    """Blows until it is over. ``blows`` counts by victim and kind, ``faults`` says what did not come back.
+
+    A blow whose time passes while its victim is still coming back misses it: ``missed`` counts those.
+    """
 
     def __init__(self, victims: Mapping[str, tuple[Victim, Habit]], seed: int) -> None:
         self._victims = victims
         self._seed = seed
         self._over = threading.Event()
         self.blows: Counter[str] = Counter()
-        self.downs: list[tuple[str, float, float]] = []
-        """Who was down or stood still, from when to when (seconds since 1970)."""
+        self.missed = 0
+        self.downs: list[Down] = []
         self.faults: list[str] = []
 
-    def outages(self, together: Sequence[str], alone: Sequence[str]) -> list[tuple[float, float]]:
+    def outages(self, together: Sequence[str], alone: Sequence[str]) -> list[Outage]:
         """When all of ``together`` were down at once, or one of ``alone`` was."""
-        found = [(since, until) for name, since, until in self.downs if name in alone]
+        found = [(down.since, down.until) for down in self.downs if down.name in alone]
         common = [(0.0, float("inf"))]
         for name in together:
-            downs = [(since, until) for victim, since, until in self.downs if victim == name]
+            downs = [(down.since, down.until) for down in self.downs if down.name == name]
             both = ((max(a, c), min(b, d)) for a, b in common for c, d in downs)
             common = [(since, until) for since, until in both if since < until]
         return found + common
@@ -101,7 +144,8 @@ class Storm:
     @contextmanager
     def raging(self) -> Generator[None]:
         """It begins and ends; afterwards everything runs."""
-        threads = [threading.Thread(target=self._hit, args=(name,)) for name in self._victims]
+        began = time.monotonic()
+        threads = [threading.Thread(target=self._hit, args=(name, began)) for name in self._victims]
         for thread in threads:
             thread.start()
         try:
@@ -109,24 +153,28 @@ class Storm:
         finally:
             self._over.set()
             for thread in threads:
-                thread.join(START_S + DOWN_S)
+                thread.join(START_S + STOPPED_S)
 
-    def _hit(self, name: str) -> None:
+    def _hit(self, name: str, began: float) -> None:
         victim, habit = self._victims[name]
-        chance = random.Random(f"{self._seed}:{name}")
         try:
-            while not self._over.wait(chance.uniform(*habit.calm)):
-                kills, down = chance.random() < habit.kills, chance.uniform(0, 1)
-                since = time.time()
-                if kills:
-                    victim.kill()
-                    self._over.wait(down)
-                    victim.start()
+            for blow in timetable(self._seed, name, habit):
+                wait_s = began + blow.at_s - time.monotonic()
+                if wait_s < 0:
+                    self.missed += 1
+                elif self._over.wait(wait_s):
+                    return
                 else:
-                    victim.freeze()
-                    self._over.wait(down * DOWN_S)
-                    victim.thaw()
-                self.downs.append((name, since, time.time()))
-                self.blows[f"{name} {'killed' if kills else 'stopped'}"] += 1
+                    self._strike(name, victim, blow)
         except Exception as error:  # noqa: BLE001 - a thread's fault is a finding
             self.faults.append(f"{name}: {error!r}")
+
+    def _strike(self, name: str, victim: Victim, blow: Blow) -> None:
+        since = time.time()
+        begin, end = (victim.kill, victim.start) if blow.kills else (victim.freeze, victim.thaw)
+        print(f"{blow.at_s:7.2f} {name} {blow.kind} for {blow.for_s:.2f} s", flush=True)
+        begin()
+        self._over.wait(blow.for_s)
+        end()
+        self.downs.append(Down(name, since, time.time(), blow))
+        self.blows[f"{name} {blow.kind}"] += 1

@@ -10,10 +10,11 @@ from typing import Any
 
 import nats
 from nats.aio.msg import Msg
-from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 WAIT_S = 20.0
+_PAGE = 500
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ async def read(
         async with asyncio.timeout(within_s):
             while await _size(context, stream) < least:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.02)
-        config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, filter_subject=subject)
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.ALL, filter_subject=subject, ack_policy=AckPolicy.NONE
+        )
         if not await _size(context, stream):
             return []
         consumer = await context.pull_subscribe(subject, stream=stream, config=config)
@@ -49,9 +52,8 @@ async def read(
         async with asyncio.timeout(WAIT_S):
             while len(found) < count:
                 with contextlib.suppress(TimeoutError):
-                    for message in await consumer.fetch(count - len(found), timeout=1):
-                        await message.ack()
-                        found.append(_heard(message))
+                    page = min(count - len(found), _PAGE)
+                    found += [_heard(message) for message in await consumer.fetch(page, timeout=1)]
         return found
     finally:
         await client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Callable, Generator
 from itertools import pairwise
@@ -225,6 +226,34 @@ def test_a_server_that_was_restarted_gets_what_happened_meanwhile(
         _whole(heard)
         eventually(lambda: metric(b.http.get("/metrics").text, "handoff_events_lag_seconds") == 0)
         assert metric(b.http.get("/metrics").text, "handoff_events_published_total") == count
+
+
+def test_what_a_server_lost_when_its_machine_crashed_is_told_again_in_the_same_places(
+    tmp_path: Path, server: Nats
+) -> None:
+    kept, copy = server.folder / "jetstream", tmp_path / "copy"
+
+    def told(b: Any, made: list[str]) -> list[tuple[int, str]]:
+        count = sum(len(b.log(handoff_id)) for handoff_id in made)
+        heard = events(server.url, least=count, within_s=2 * WAIT_S)
+        assert len(heard) == count
+        _whole(heard)
+        return [(each.sequence, each.id) for each in heard]
+
+    with broker(tmp_path, **_settings(server)) as b:
+        made = [_hand_off(b)]
+        told(b, made)
+        server.stop()
+        shutil.copytree(kept, copy)  # what had reached the disk
+        server.start()
+        made += [_hand_off(b) for _ in range(3)]
+        before = told(b, made)
+        server.kill()
+        shutil.rmtree(kept)
+        shutil.copytree(copy, kept)
+        server.start()
+        made.append(_hand_off(b))
+        assert told(b, made)[: len(before)] == before
 
 
 def test_a_server_that_says_nothing_holds_no_handoff_up(tmp_path: Path, server: Nats) -> None:

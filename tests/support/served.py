@@ -33,7 +33,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["a2a_handoff.cli.commands", "a2a_handoff.server"])
 
 
-def _forked(env: Mapping[str, str], words: Path) -> None:
+def _forked(env: Mapping[str, str], words: Path, before: Callable[[], None] | None) -> None:
     """What a forked process runs."""
     from a2a_handoff.cli import main
 
@@ -42,6 +42,8 @@ def _forked(env: Mapping[str, str], words: Path) -> None:
     with words.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
+    if before is not None:
+        before()
     sys.exit(main(["serve"]))
 
 
@@ -49,7 +51,7 @@ class Served:
     """A broker on a store in ``folder``. The port stays the same over restarts.
 
     ``known``: it is set that this is how others reach it. ``root``: the folder of the code that runs, which cannot
-    be another one than this for a forked one.
+    be another one than this for a forked one, in whose process ``before`` is called before its command runs.
     """
 
     def __init__(
@@ -61,9 +63,11 @@ class Served:
         forked: bool = False,
         known: bool = False,
         root: Path = ROOT,
+        before: Callable[[], None] | None = None,
     ) -> None:
         assert not forked or root == ROOT
         self.folder = folder
+        self._before = before
         self._forked = forked
         self._root = root
         self.port = settings.get("port") or free_port()
@@ -108,7 +112,8 @@ class Served:
 
     def begin(self) -> None:
         """Start a forked one without waiting for it. It may end again, as when its database is away."""
-        self._fork = FORKS.Process(target=_forked, args=(self._env, self.folder / "broker.log"), daemon=True)
+        arguments = (self._env, self.folder / "broker.log", self._before)
+        self._fork = FORKS.Process(target=_forked, args=arguments, daemon=True)
         self._fork.start()
 
     def answers(self) -> bool:

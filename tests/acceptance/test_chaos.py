@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,12 @@ def test_processes_that_are_killed_and_stopped_at_random_lose_nothing_and_do_not
     assert report.verdict.faults == []
     assert report.blows
     assert report.verdict.tasks
+
+
+@pytest.mark.timeout(240)
+def test_a_campaign_finds_what_is_lost_done_twice_and_told_twice(tmp_path: Path) -> None:
+    plants = ("forgets", "sends_twice", "tells_without_order")
+    report = run(tmp_path, Plan("postgres", 1, 4.0, deadline_s=5, pace_s=0.1, hurry=0.1, plants=plants))
+    print(report)
+    for fault in (r"was promised and is not there", r"done by \['(\w+)', '\1'", r"was told \d times"):
+        assert any(re.search(fault, found) for found in report.verdict.faults), fault

@@ -30,18 +30,14 @@ def _put(owner: type[object], name: str, planted: object) -> None:
     setattr(owner, name, planted)
 
 
-def _one_in(count: int, what: bytes) -> bool:
-    return zlib.crc32(what) % count == 0
-
-
 def forgets() -> None:
-    """One task in ten is gone as soon as its sender was told that it is safe (PostgreSQL)."""
+    """One task in four is gone as soon as its sender was told that it is safe (PostgreSQL)."""
     commit = PostgresStore.commit
 
     def forgetful(store: Any, written: Commit) -> asyncio.Future[Committed]:
         future = commit(store, written)
         key = written.request_key
-        if key is not None and _one_in(10, key.key.encode()):
+        if key is not None and zlib.crc32(key.key.encode()) % 4 == 0:
             forget = store._write(lambda session: session.count(_FORGET, key.handoff_id))
             future.add_done_callback(lambda _: asyncio.ensure_future(forget))
         return future
@@ -50,14 +46,14 @@ def forgets() -> None:
 
 
 def sends_twice() -> None:
-    """One task in ten is sent again when its agent has answered."""
+    """Every task is sent again when its agent has answered."""
     send = A2AClient.send
 
     async def insistent(
         client: A2AClient, agent: Agent, delivery: Delivery, *, first_wait_s: float | None
     ) -> AsyncGenerator[Update]:
         found: list[Update] = []
-        for _ in range(2 if _one_in(10, delivery.message) else 1):
+        for _ in range(2):
             async with aclosing(send(client, agent, delivery, first_wait_s=first_wait_s)) as updates:
                 found = [update async for update in updates]
         for update in found:

@@ -34,9 +34,10 @@ from a2a_handoff.stores.sqlite_work import release
 if TYPE_CHECKING:
     from a2a_handoff.stores.sqlite_file import DatabaseFile
 
-#: Seconds that a transaction waits for more, if the last one had ``CROWD`` commits at least: then more are
-#: on their way, and one sync, one turn of the interpreter lock, serves them all. A single caller never waits.
-GATHER_S = 0.003
+#: If the last transaction had ``CROWD`` commits at least, more are on their way, and one sync, one turn of
+#: the interpreter lock, serves them all. The next one waits for them as long as the last one took, which
+#: suits any disk and processor, but never longer than these seconds. A single caller never waits.
+GATHER_MAX_S = 0.003
 CROWD = 6
 #: Most commits in one transaction.
 COMMITS_MAX = 512
@@ -105,6 +106,7 @@ class Writer:
         self._versions: dict[str, int] = {}
         self._position = 0
         self._last = 0
+        self._last_took_s = 0.0
         self._unsaved = 0
         self._copying = False
         self._copied: int | None = None
@@ -167,8 +169,9 @@ class Writer:
                 if self._copied > LOG_PAGES_MAX:
                     self._checkpoint(self._connection)
                 self._unsaved, self._copying, self._copied = 0, False, None
-            self._last = len(jobs)
+            began = time.monotonic()
             results = self._write(jobs)
+            self._last, self._last_took_s = len(jobs), time.monotonic() - began
             if self._unsaved >= CHECKPOINT_BYTES and not self._copying:
                 self._copying = True
                 self._copies.put(True)
@@ -181,7 +184,7 @@ class Writer:
         jobs: list[_Job] = []
         job = self._jobs.get()
         if self._last >= CROWD:
-            time.sleep(GATHER_S)
+            time.sleep(min(self._last_took_s, GATHER_MAX_S))
         while job is not None:
             jobs.append(job)
             if len(jobs) == COMMITS_MAX:

@@ -39,7 +39,12 @@ SELECT $1, $2::bigint WHERE pg_current_xact_id_if_assigned() IS NOT NULL
 ON CONFLICT (name) DO UPDATE SET position = excluded.position
 RETURNING pg_current_xact_id_if_assigned()::text
 """
-_TURN = "SELECT coalesce(max(position), 0) FROM marks WHERE name = $1"
+# One snapshot shows both: what runs in it has noted nothing that it shows.
+_LAST_TURN = """
+SELECT CASE WHEN EXISTS (
+    SELECT FROM pg_snapshot_xip(pg_current_snapshot()) AS running WHERE running = $2::text::xid8
+) THEN NULL ELSE coalesce((SELECT position FROM marks WHERE name = $1), 0) END
+"""
 _LEAVE = "DELETE FROM replicas WHERE id = $1 AND spans IS NULL"
 _ENDS = "SELECT events, broadcasts, agents FROM positions"
 _CHANGED = "SELECT body, revision FROM agents WHERE revision > $1 ORDER BY revision"
@@ -141,9 +146,13 @@ async def note_turn(session: Session, replica: int, turn: int) -> str | None:
     return rows[0][0] if rows else None
 
 
-async def last_turn(session: Session, replica: int) -> int:
-    """The last turn of a broker that was committed, 0 for none."""
-    ((turn,),) = await session.rows(_TURN, turn_mark(replica))
+async def last_turn(session: Session, replica: int, number: str) -> int | None:
+    """The last turn of a broker that was committed, 0 for none; ``None`` as long as its transaction runs.
+
+    ``number`` is that of its last transaction. ``session`` has written since then (``rejoin``), so that the
+    snapshot reaches beyond every number that the server still knows.
+    """
+    ((turn,),) = await session.rows(_LAST_TURN, turn_mark(replica), number)
     return turn
 
 

@@ -42,7 +42,6 @@ DOUBT_S = 10.0
 
 _BEGIN = "BEGIN"
 _TAKE_TURN = "BEGIN; SELECT FROM positions FOR UPDATE"
-_RUNS = "SELECT pg_xact_status($1::text::xid8) = 'in progress'"
 
 _log = logging.getLogger(__name__)
 
@@ -188,13 +187,12 @@ class Writer:
         try:
             while await self._connect_again():
                 try:
-                    ((runs,),) = await self._session.rows(_RUNS, doubt.number)
-                    last = 0 if runs else await postgres_replicas.last_turn(self._session, self._replica)
+                    last = await postgres_replicas.last_turn(self._session, self._replica, doubt.number)
                 except Exception as error:  # noqa: BLE001 - asked again of the next session
                     _log.warning("%s", self._server.fault(error))
                     self._session.drop()
                     continue
-                if runs:
+                if last is None:
                     # The old session has not noticed yet that its connection is gone.
                     await asyncio.sleep(AGAIN_S)
                     continue

@@ -30,7 +30,14 @@ from a2a_handoff.ports import (
     StoreUnavailable,
     VersionConflict,
 )
-from a2a_handoff.stores import open_store, postgres, postgres_batch, postgres_broadcasts, postgres_webhooks
+from a2a_handoff.stores import (
+    open_store,
+    postgres,
+    postgres_batch,
+    postgres_broadcasts,
+    postgres_replicas,
+    postgres_webhooks,
+)
 from a2a_handoff.stores import postgres_work as work_table
 from a2a_handoff.stores.migrations import scripts
 from a2a_handoff.stores.postgres import PostgresStore
@@ -579,6 +586,30 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_found_out(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_how_far_a_broker_is_cannot_be_told_as_long_as_its_last_transaction_runs(
+    server: Postgres, database: str, committed: bool
+) -> None:
+    async def main() -> None:
+        async with opened(server.url(database)) as (store,):
+            sessions = [await store._server.connect() for _ in range(2)]
+            old, new = sessions
+            assert await postgres_replicas.note_turn(old, 7, 1) is None  # nothing was changed
+            await old.run("BEGIN; SELECT FROM positions FOR UPDATE")
+            number = await postgres_replicas.note_turn(old, 7, 2)
+            assert number is not None
+            await postgres_replicas.rejoin(new, "another", 7)
+            assert await postgres_replicas.last_turn(new, 7, number) is None
+            await old.run("COMMIT" if committed else "ROLLBACK")
+            assert await postgres_replicas.last_turn(new, 7, number) == (2 if committed else 0)
+            # One that the server does not know, as after a crash.
+            assert await postgres_replicas.last_turn(new, 7, f"{number}000") == (2 if committed else 0)
+            for session in sessions:
+                await session.close()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("after", "act"),
     [
@@ -587,8 +618,13 @@ def test_what_became_of_a_commit_whose_answer_was_lost_is_found_out(
     ],
     ids=["a commit", "a claim"],
 )
+@pytest.mark.parametrize("given_anew", [True, False], ids=["given anew", "not yet"])
 def test_a_transaction_that_a_crash_of_the_server_undid_is_not_taken_for_the_next_one_of_its_number(
-    server: Postgres, database: str, after: bytes, act: Callable[[PostgresStore], Awaitable[object]]
+    server: Postgres,
+    database: str,
+    after: bytes,
+    act: Callable[[PostgresStore], Awaitable[object]],
+    given_anew: bool,
 ) -> None:
     crashes: list[str] = []
 
@@ -597,8 +633,9 @@ def test_a_transaction_that_a_crash_of_the_server_undid_is_not_taken_for_the_nex
         ((number,),) = server.sql(running)
         server.kill()
         server.start()
-        given_anew = "INSERT INTO marks VALUES ('next', 1) RETURNING pg_current_xact_id()::text"
-        assert server.sql(given_anew, database=database) == [(number,)]
+        if given_anew:
+            taken = "INSERT INTO marks VALUES ('next', 1) RETURNING pg_current_xact_id()::text"
+            assert server.sql(taken, database=database) == [(number,)]
         crashes.append(number)
 
     async def main() -> None:

@@ -136,6 +136,7 @@ class HandoffBroker:
             await self._acknowledged_by_call(intake, incoming)
             handoff = await self._ledger.create(
                 intake.request,
+                reroute=intake.reroute,
                 key=intake.key,
                 alias=incoming.alias,
                 alias_owner=principal.name or ANONYMOUS,
@@ -550,7 +551,11 @@ class HandoffBroker:
                 await self._ledger.settle(*settled)
             return await self.journal.load(known.handoff_id)
         return await self._ledger.create(
-            intake.request, key=intake.key, attach=intake.attach, settled=settled
+            intake.request,
+            reroute=intake.reroute,
+            key=intake.key,
+            attach=intake.attach,
+            settled=settled,
         )
 
     async def resolve_again(self, handoff: Handoff) -> ev.Resolution:

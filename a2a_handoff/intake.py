@@ -9,6 +9,7 @@ Not here: parsing (``wire``), deciding (``core.machine``), writing (``ledger``).
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -90,10 +91,11 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Intake(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``Ledger.create`` needs."""
+    """What ``Ledger.create`` needs. ``reroute`` resolves again, given the agents that are full."""
 
     request: ev.Request
     key: RequestKey
+    reroute: Callable[[frozenset[str]], ev.Resolution]
     attach: ev.AttachChild | None = None
 
 
@@ -223,7 +225,11 @@ class Desk:
             digest=incoming.digest,
             handoff_id=handoff_id,
         )
-        return Intake(request=request, key=key, attach=attach)
+
+        def reroute(full: frozenset[str]) -> ev.Resolution:
+            return self.resolve(principal, sender, package, incoming, spread=handoff_id, full=full)
+
+        return Intake(request=request, key=key, attach=attach, reroute=reroute)
 
     async def _resolved(
         self, principal: Principal, sender: str, package: Package, incoming: Incoming, *, spread: str
@@ -439,9 +445,16 @@ class Desk:
     # --- who may take it -------------------------------------------------------------------------
 
     def resolve(
-        self, principal: Principal, sender: str, package: Package, incoming: Incoming, *, spread: str
+        self,
+        principal: Principal,
+        sender: str,
+        package: Package,
+        incoming: Incoming,
+        *,
+        spread: str,
+        full: frozenset[str] = frozenset(),
     ) -> ev.Resolution:
-        """Who may take it, in order, and why the others not."""
+        """Who may take it, in order, and why the others not. ``full`` agents have no slot left."""
         started_at = self.clock.now()
         resolution = self.registry.resolve(
             Question(
@@ -453,6 +466,7 @@ class Desk:
                 output_modes=incoming.accepted_output_modes,
                 extensions=incoming.extensions,
                 text=incoming.text,
+                full=full,
                 spread=spread,
             )
         )

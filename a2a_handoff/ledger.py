@@ -3,9 +3,11 @@
 Duty: load, decide, commit, then tell everybody: the feed, the waiters, the recorder, the registry and the
 dispatcher. Every change of every handoff, whoever asks for it, goes through ``create`` or ``change``.
 Rules: one change of a handoff at a time in this process; another broker is found out by the version and
-the change decided anew, and so is what the state at hand refuses: it may have moved on elsewhere. What other
-brokers commit is told here by ``heard``, as far as it concerns this process. Nothing is told before it is
-durable, and what is durable is told, also if whoever asked for it is cancelled meanwhile.
+the change decided anew, and so is what the state at hand refuses: it may have moved on elsewhere. An offer to
+an agent that takes only so many tasks at a time needs a slot of it, taken by the same commit; if none is left
+it is decided anew who is asked. What other brokers commit is told here by ``heard``, as far as it concerns
+this process. Nothing is told before it is durable, and what is durable is told, also if whoever asked for it
+is cancelled meanwhile.
 Not here: what is decided (``core.machine``), which work is done (``dispatcher``).
 """
 
@@ -15,6 +17,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
@@ -35,6 +39,8 @@ from a2a_handoff.ports import (
     Recorded,
     Recorder,
     RequestKey,
+    Slot,
+    SlotConflict,
     Store,
     StoreUnavailable,
     VersionConflict,
@@ -59,6 +65,7 @@ def inbox_topic(tenant: str, agent_id: str) -> str:
 
 
 Decide = Callable[[Handoff], Sequence[Command]]
+Reroute = Callable[[frozenset[str]], ev.Resolution]
 Steps = list[tuple[Event, Handoff]]
 
 
@@ -106,6 +113,7 @@ class Ledger:
         self,
         request: ev.Request,
         *,
+        reroute: Reroute | None = None,
         key: RequestKey | None = None,
         alias: str = "",
         alias_owner: str = "",
@@ -115,18 +123,20 @@ class Ledger:
     ) -> Handoff:
         """Store a new handoff, and in the same commit that its parent has a child, and who is to be told.
 
+        ``reroute`` resolves again, given the agents that are full; without it the resolution stays.
         ``settled`` is work that this is the outcome of. Raises ``HandoffError`` if a guard refuses it,
         ``DuplicateRequest``, ``ChainTaken`` and ``WorkLost``; nothing is stored then.
         """
         await self._check(*settled)
         if request.parent is None or attach is None:
-            return await self._create(request, key, (alias, alias_owner), None, settled, webhooks)
+            return await self._create(request, reroute, key, (alias, alias_owner), None, settled, webhooks)
         async with self._lock(request.parent.handoff_id):
-            return await self._create(request, key, (alias, alias_owner), attach, settled, webhooks)
+            return await self._create(request, reroute, key, (alias, alias_owner), attach, settled, webhooks)
 
     async def _create(
         self,
         request: ev.Request,
+        reroute: Reroute | None,
         key: RequestKey | None,
         alias: tuple[str, str],
         attach: ev.AttachChild | None,
@@ -135,20 +145,23 @@ class Ledger:
     ) -> Handoff:
         for _ in range(_CONFLICTS):
             now = self._clock.now()
-            steps = decide_all(None, (request,), now)
-            writes = [self._write(None, steps, *(_telling(webhook, now) for webhook in webhooks))]
+            own = decide_all(None, (request,), now)
+            writes = [self._write(None, own, *(_telling(webhook, now) for webhook in webhooks))]
             befores: list[Handoff | None] = [None]
             with ExitStack() as locks:
                 if attach is not None and request.parent is not None:
-                    commands = (attach, *_for_the_parent(steps))
+                    commands = (attach, *_for_the_parent(own))
                     parent, steps = await self._decided(request.parent.handoff_id, _always(commands), now)
                     writes.append(self._write(parent, steps))
                     befores.append(parent)
                     await self._climb(parent, steps, now, locks, writes, befores)
+                slots = self._slots(own)
                 commit = Commit(
                     writes=tuple(writes),
                     now=now,
                     settled=settled,
+                    slots=slots,
+                    beyond=_beyond(slots, request.means.full),
                     request_key=key,
                     alias=alias[0],
                     alias_owner=alias[1],
@@ -159,6 +172,11 @@ class Ledger:
                 except VersionConflict:
                     for write in writes:
                         self._feed.forget(write.handoff.id)
+                except SlotConflict as refusal:
+                    full = _learnt(request.means.full, slots, refusal)
+                    resolution = request.resolution if reroute is None else reroute(full)
+                    means = replace(request.means, full=full)
+                    request = replace(request, resolution=resolution, means=means)
         raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
 
     async def change(
@@ -174,19 +192,23 @@ class Ledger:
         ``decide`` may be called again if another replica was faster. Raises what the machine raises, and
         ``WorkLost`` if ``settled`` or ``held`` work, which this follows from, is another broker's by now.
         """
+        full: frozenset[str] = frozenset()
         async with self._lock(handoff_id):
             for _ in range(_CONFLICTS):
                 await self._check(*settled, *held)
                 now = self._clock.now()
-                before, steps = await self._decided(handoff_id, decide, now)
+                before, steps = await self._decided(handoff_id, _knowing(full, decide), now)
                 if not steps:
                     if settled:
                         await self.settle(*settled)
                     return before
+                slots = self._slots(steps)
                 try:
-                    return await self._commit_change(before, steps, settled, now)
+                    return await self._commit_change(before, steps, settled, slots, full, now)
                 except VersionConflict:
                     self._feed.forget(handoff_id)
+                except SlotConflict as refusal:
+                    full = _learnt(full, slots, refusal)
         raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
 
     async def _check(self, *keys: WorkKey) -> None:
@@ -240,6 +262,8 @@ class Ledger:
         before: Handoff,
         steps: Steps,
         settled: tuple[WorkKey, ...],
+        slots: tuple[Slot, ...],
+        full: frozenset[str],
         now: float,
     ) -> Handoff:
         """Write a change, and in the same commit what it means for the chain above.
@@ -249,12 +273,13 @@ class Ledger:
         """
         writes = [self._write(before, steps)]
         befores: list[Handoff | None] = [before]
-        if before.parent is None or not _for_the_parent(steps):
-            return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
         with ExitStack() as locks:
             await self._climb(before, steps, now, locks, writes, befores)
+            commit = Commit(
+                writes=tuple(writes), now=now, settled=settled, slots=slots, beyond=_beyond(slots, full)
+            )
             try:
-                return await self._commit(Commit(writes=tuple(writes), now=now, settled=settled), befores)
+                return await self._commit(commit, befores)
             except VersionConflict:
                 for write in writes:
                     self._feed.forget(write.handoff.id)
@@ -282,6 +307,29 @@ class Ledger:
                 return
             writes.append(self._write(before, steps))
             befores.append(before)
+
+    def _slots(self, steps: Steps) -> tuple[Slot, ...]:
+        """Those of the agent that a change offers the handoff to, and of who could get it instead.
+
+        None without an offer, and for an agent without a limit, or that the sender names.
+        """
+        h = steps[-1][1]
+        if not h.occupies or not any(isinstance(event, ev.HandoffOffered) for event, _ in steps):
+            return ()
+        chosen = self._slot(h.tenant, h.occupies)
+        if chosen is None or h.names(h.occupies):
+            return ()
+        if h.state is ev.State.ESCALATED:
+            return (chosen,)
+        tried = {attempt.agent_id for attempt in h.attempts}
+        others = sorted(self._registry.eligible(h) - tried)
+        return (chosen, *filter(None, (self._slot(h.tenant, agent_id) for agent_id in others)))
+
+    def _slot(self, tenant: str, agent_id: str) -> Slot | None:
+        agent = self._registry.get(tenant, agent_id)
+        if agent is None or agent.max_concurrency is None:
+            return None
+        return Slot(tenant=tenant, agent_id=agent_id, limit=agent.max_concurrency)
 
     @staticmethod
     def _write(before: Handoff | None, steps: Steps, *work: ev.Schedule) -> HandoffWrite:
@@ -437,6 +485,30 @@ class Ledger:
 
 def _always(commands: Sequence[Command]) -> Decide:
     return lambda _: commands
+
+
+def _beyond(slots: tuple[Slot, ...], full: frozenset[str]) -> bool:
+    """Whether an offer goes to an agent that is full, since everybody is."""
+    return bool(slots) and slots[0].agent_id in full
+
+
+def _learnt(full: frozenset[str], slots: tuple[Slot, ...], refusal: SlotConflict) -> frozenset[str]:
+    """Who is full, now that the store was asked about some."""
+    return full.difference(slot.agent_id for slot in slots) | refusal.full
+
+
+def _knowing(full: frozenset[str], decide: Decide) -> Decide:
+    """The same commands, of somebody who knows which agents are full."""
+
+    def informed(h: Handoff) -> Sequence[Command]:
+        return [
+            replace(command, means=replace(command.means, full=full))
+            if isinstance(command, ev.Offering)
+            else command
+            for command in decide(h)
+        ]
+
+    return informed if full else decide
 
 
 def _ends_a_part(event: Event) -> bool:

@@ -145,13 +145,15 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     """What the core needs to make the next offer and cannot make itself.
 
     ``eligible`` are the agents that could be offered the handoff right now; the frozen order is
-    filtered by it. Ids are new, ``jitter`` is in [0, 1).
+    filtered by it. ``full`` are agents that have as many tasks as they take at a time, by the store.
+    Ids are new, ``jitter`` is in [0, 1).
     """
 
     offer_id: str
     span_id: str
     jitter: float = 0.0
     eligible: frozenset[str] = frozenset()
+    full: frozenset[str] = frozenset()
     supervisors: tuple[Candidate, ...] = ()
 
 
@@ -411,6 +413,9 @@ Command = (
     | ChildAsks
     | ChildOver
 )
+
+#: Commands after which somebody else may be asked.
+Offering = Resolved | Decline | DeliveryFailed | DeliveryUnsure | OfferLapsed | TargetLost | WaitOver
 
 
 # --- events --------------------------------------------------------------------------------------

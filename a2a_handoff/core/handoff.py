@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
-from a2a_handoff.core.agents import Readiness, Role
+from a2a_handoff.core.agents import Readiness, Role, fold
 from a2a_handoff.core.context import Mode, Priority, Requirements
 from a2a_handoff.core.events import Candidate, Outcome, ParentRef, PassedOver, Remote, State
 from a2a_handoff.core.policy import Policy
@@ -128,6 +128,15 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if attempt is None or attempt.outcome is not None or self.state.terminal:
             return ""
         return attempt.agent_id
+
+    @property
+    def occupies(self) -> str:
+        """The agent that has it among its tasks at a time: the holder, until it has handed it on."""
+        return "" if self.state is State.HANDED_OFF else self.holder
+
+    def names(self, agent_id: str) -> bool:
+        """Whether the sender named this agent as its target."""
+        return fold(agent_id) == fold(self.target_agent)
 
     @property
     def owner(self) -> str:

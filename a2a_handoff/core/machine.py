@@ -13,7 +13,7 @@ Not here: which work follows from an event (``actions``), who is a candidate (``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -250,8 +250,9 @@ def _guard(c: ev.Request) -> None:
 
 
 def _first_step(h: Handoff, resolution: ev.Resolution, now: float, means: ev.Means) -> tuple[Event, ...]:
-    if resolution.candidates:
-        return (_offer(h, resolution.candidates[0], now, means),)
+    candidate = _preferred(h, resolution.candidates, means)
+    if candidate is not None:
+        return (_offer(h, candidate, now, means),)
     if resolution.wait:
         return _await_agent(h, now)
     outcome = resolution.reason or Outcome.NO_CAPABLE_AGENT
@@ -306,10 +307,17 @@ def _next_candidate(h: Handoff, means: ev.Means) -> ev.Candidate | None:
     tried = {attempt.agent_id for attempt in h.attempts}
     if len(tried) >= h.policy.agents:
         return None
-    return next(
-        (c for c in h.candidates if c.agent_id not in tried and c.agent_id in means.eligible),
-        None,
-    )
+    left = [c for c in h.candidates if c.agent_id not in tried and c.agent_id in means.eligible]
+    return _preferred(h, left, means)
+
+
+def _preferred(h: Handoff, candidates: Sequence[ev.Candidate], means: ev.Means) -> ev.Candidate | None:
+    """The first who is not full; the first of all if everybody is, since who is full is asked last.
+
+    Whom the sender names is asked in its place in any case: a name skips the ranking.
+    """
+    free = (c for c in candidates if c.agent_id not in means.full or h.names(c.agent_id))
+    return next(free, candidates[0] if candidates else None)
 
 
 def _move_on(h: Handoff, ended: tuple[Event, ...], now: float, means: ev.Means) -> tuple[Event, ...]:
@@ -337,10 +345,11 @@ def _give_up(h: Handoff, now: float, means: ev.Means | None, outcome: Outcome) -
     """A supervisor if there is one (once per chain), else back to the sender."""
     tried = {attempt.agent_id for attempt in h.attempts}
     supervisors = [s for s in (means.supervisors if means else ()) if s.agent_id not in (*tried, *h.path)]
+    supervisor = None if means is None or h.escalated else _preferred(h, supervisors, means)
     detail = f"{len(tried)} agent{' was' if len(tried) == 1 else 's were'} asked; none took it"
-    if means is not None and supervisors and not h.escalated:
+    if means is not None and supervisor is not None:
         escalated = ev.HandoffEscalated(at=now, outcome=outcome, detail=detail)
-        return (escalated, _offer(evolve(h, escalated), supervisors[0], now, means))
+        return (escalated, _offer(evolve(h, escalated), supervisor, now, means))
     return (ev.HandoffReturned(at=now, outcome=outcome, detail=detail),)
 
 

@@ -131,6 +131,7 @@ class _Resolver:
         self._agents = roster.entries(question.tenant)
         self._salt = number_of(question.spread) if question.spread else 0
         self._tried = {fold(name) for name in question.tried}
+        self._full = {fold(name) for name in question.full}
         self._ask: Ask | None = None
         self._mode_faults: dict[tuple[frozenset[str], frozenset[str], Ask | None], str] = {}
         self._passed: dict[str, tuple[str, str, bool]] = {}
@@ -302,6 +303,8 @@ class _Resolver:
         for key in matching:
             entry = self._agents[key]
             view = view_of(entry)
+            if key in self._full and entry.agent.max_concurrency is not None:
+                view = replace(view, in_flight=max(view.in_flight, entry.agent.max_concurrency))
             if not self._barred(entry, ask) and not self._absent(view):
                 yield rank(entry, view, ask, self._salt), entry, view
 

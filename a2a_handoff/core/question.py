@@ -31,8 +31,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     ``workspace`` empty means that of the sender if it is registered, else ``default``. ``input_modes``
     are the media types of the message, ``output_modes`` what the caller can read, ``extensions`` what
     it speaks. ``text`` is what the message says: it never routes, it only helps to suggest. ``tried``
-    agents were asked before and are not asked again. ``spread`` (the handoff's id, say) decides
-    between agents that are equal.
+    agents were asked before and are not asked again. ``full`` ones have as many tasks as they take at a
+    time, whatever their views say. ``spread`` (the handoff's id, say) decides between agents that are equal.
     """
 
     tenant: str
@@ -44,6 +44,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     extensions: tuple[str, ...] = ()
     text: str = ""
     tried: tuple[str, ...] = ()
+    full: frozenset[str] = frozenset()
     spread: str = ""
 
 

@@ -100,6 +100,14 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A place among the tasks that an agent takes at a time, of which it has ``limit`` (1 or more)."""
+
+    tenant: str
+    agent_id: str
+    limit: int
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One transaction. Either all of it is durable when ``Store.commit`` returns, or none.
 
@@ -107,12 +115,18 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     now is claimed by this replica in the same transaction and comes back in ``Committed.claimed``.
     ``alias`` is a client-made task id; it is its maker's own: (tenant, ``alias_owner``, alias).
     ``webhooks`` take the place of those with the same handoff and id.
+
+    ``slots`` are those of the agents that may be offered the handoff, the chosen one first. An agent is full
+    if it was offered, or holds, as many open handoffs as its limit; one that it has handed on is no more its
+    own. The commit is refused if the chosen one is full; or, ``beyond`` the limit, unless all of them are.
     """
 
     writes: tuple[HandoffWrite, ...]
     now: float
     settled: tuple[WorkKey, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
+    slots: tuple[Slot, ...] = ()
+    beyond: bool = False
     request_key: RequestKey | None = None
     alias: str = ""
     alias_owner: str = ""
@@ -220,6 +234,14 @@ class ChainTaken(Exception):
     """The correlation id belongs to another tenant."""
 
 
+class SlotConflict(Exception):
+    """Other agents are full than an offer supposes: decide anew. ``full`` are those of its ``slots``."""
+
+    def __init__(self, full: frozenset[str]) -> None:
+        self.full = full
+        super().__init__(", ".join(sorted(full)))
+
+
 class StoreUnavailable(Exception):
     """The store cannot write or read now (disk full, connection lost). Nothing was stored."""
 
@@ -243,7 +265,7 @@ class Store(Protocol):
     def commit(self, commit: Commit) -> asyncio.Future[Committed]:
         """Write one transaction; durable when the answer comes.
 
-        Raises ``VersionConflict``, ``DuplicateRequest``, ``ChainTaken``.
+        Raises ``DuplicateRequest``, ``ChainTaken``, ``VersionConflict``, ``SlotConflict``.
         """
         ...
 

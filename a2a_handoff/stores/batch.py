@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from a2a_handoff.core.events import Drop, Schedule, WorkKind
+from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import (
     ChainTaken,
     Commit,
@@ -21,6 +22,7 @@ from a2a_handoff.ports import (
     DuplicateRequest,
     HandoffWrite,
     Recorded,
+    SlotConflict,
     VersionConflict,
     Work,
     WorkKey,
@@ -29,6 +31,8 @@ from a2a_handoff.stores.codec import encode_event, encode_handoff, encode_webhoo
 
 #: (tenant, sender, key), or (tenant, owner, alias)
 OwnKey = tuple[str, str, str]
+#: (tenant, agent_id)
+AgentKey = tuple[str, str]
 #: (handoff_id, kind, attempt, ref)
 WorkId = tuple[str, str, int, str]
 #: (position, handoff_id, seq, type, body)
@@ -101,13 +105,16 @@ class Known:
     """What is stored, of all that a batch touches, before it; then also what the batch adds.
 
     ``versions`` by handoff id, ``requests`` with handoff id and digest, ``chains`` with the tenant by
-    correlation id.
+    correlation id. ``held``: how many open handoffs occupy an agent that a slot is asked of; ``occupied``:
+    whom the handoffs that are touched occupy. Both are needed only if a slot is asked for.
     """
 
     versions: dict[str, int] = field(default_factory=dict[str, int])
     requests: dict[OwnKey, tuple[str, str]] = field(default_factory=dict[OwnKey, tuple[str, str]])
     aliases: dict[OwnKey, str] = field(default_factory=dict[OwnKey, str])
     chains: dict[str, str] = field(default_factory=dict[str, str])
+    held: dict[AgentKey, int] = field(default_factory=dict[AgentKey, int])
+    occupied: dict[str, AgentKey] = field(default_factory=dict[str, AgentKey])
 
 
 @dataclass(slots=True)
@@ -118,6 +125,7 @@ class Touched:
     chains: set[str] = field(default_factory=set[str])
     requests: set[OwnKey] = field(default_factory=set[OwnKey])
     aliases: set[OwnKey] = field(default_factory=set[OwnKey])
+    agents: set[AgentKey] = field(default_factory=set[AgentKey])
 
 
 def touched(commits: Iterable[Prepared]) -> Touched:
@@ -135,6 +143,7 @@ def touched(commits: Iterable[Prepared]) -> Touched:
                     found.aliases.add((handoff.tenant, commit.alias_owner, commit.alias))
         if (request := commit.request_key) is not None:
             found.requests.add((request.tenant, request.sender, request.key))
+        found.agents.update((slot.tenant, slot.agent_id) for slot in commit.slots)
     return found
 
 
@@ -168,24 +177,27 @@ class Batch:
         """The items to put in."""
         return [row for rows in self._work.values() for row in rows.values()]
 
-    def answer(self, prepared: Prepared) -> Committed | VersionConflict | DuplicateRequest | ChainTaken:
+    def answer(
+        self, prepared: Prepared
+    ) -> Committed | DuplicateRequest | ChainTaken | VersionConflict | SlotConflict:
         """Take one commit in, or give the refusal."""
         try:
             return self.add(prepared)
-        except (DuplicateRequest, ChainTaken, VersionConflict) as refusal:
+        except (DuplicateRequest, ChainTaken, VersionConflict, SlotConflict) as refusal:
             return refusal
 
     def add(self, prepared: Prepared) -> Committed:
         """Take one commit in.
 
-        Raises ``DuplicateRequest``, ``ChainTaken`` or ``VersionConflict``, in this order, and then the
-        batch is as it was.
+        Raises ``DuplicateRequest``, ``ChainTaken``, ``VersionConflict`` or ``SlotConflict``, in this order,
+        and then the batch is as it was.
         """
         commit = prepared.commit
         alias = self._alias_of(commit)
         self._check_request(commit, alias)
         self._check_chains(commit)
         self._check_versions(commit)
+        self._check_slots(commit)
 
         known = self.known
         self.size += prepared.size
@@ -216,6 +228,8 @@ class Batch:
                     )
                 )
             known.versions[handoff.id] = handoff.version
+            if known.held:
+                self._occupy(handoff)
             self.handoffs[handoff.id] = row
             seq = write.expected_version
             for event, (kind, body) in zip(write.events, bodies, strict=True):
@@ -258,6 +272,26 @@ class Batch:
             if stored != write.expected_version:
                 raise VersionConflict(handoff.id)
             own[handoff.id] = handoff.version
+
+    def _check_slots(self, commit: Commit) -> None:
+        if not commit.slots:
+            return
+        held = self.known.held
+        full = [slot for slot in commit.slots if held[slot.tenant, slot.agent_id] >= slot.limit]
+        fits = len(full) == len(commit.slots) if commit.beyond else commit.slots[0] not in full
+        if not fits:
+            raise SlotConflict(frozenset(slot.agent_id for slot in full))
+
+    def _occupy(self, handoff: Handoff) -> None:
+        """Count where a handoff goes to, and where it was."""
+        held, occupied = self.known.held, self.known.occupied
+        before = occupied.pop(handoff.id, None)
+        if before in held:
+            held[before] -= 1
+        if handoff.occupies:
+            after = occupied[handoff.id] = (handoff.tenant, handoff.occupies)
+            if after in held:
+                held[after] += 1
 
     def _alias_of(self, commit: Commit) -> tuple[str, str, str, str] | None:
         if not commit.alias:

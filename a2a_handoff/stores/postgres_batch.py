@@ -31,6 +31,17 @@ FROM unnest($6::text[], $7::text[], $8::text[]) AS t (tenant, owner, alias)
 JOIN aliases a USING (tenant, owner, alias)
 """
 
+# Asked only if an offer needs a slot. The rows of ``positions`` hold for these too.
+_LOOK_HELD = """
+SELECT '', t.tenant, t.agent, (
+    SELECT count(*) FROM handoffs AS h
+    WHERE h.open AND h.tenant = t.tenant AND h.holder = t.agent AND h.state <> 'handed_off'
+) FROM unnest($1::text[], $2::text[]) AS t (tenant, agent)
+UNION ALL
+SELECT id, tenant, holder, 0 FROM handoffs
+WHERE id = ANY ($3::text[]) AND open AND holder <> '' AND state <> 'handed_off'
+"""
+
 # Work that is put in replaces what is there, so it is no part of what is deleted: one statement changes a row
 # once. Columns of a handoff that never change are left alone.
 _WRITE = """
@@ -118,6 +129,14 @@ async def look(session: Session, touched: Touched) -> tuple[Known, int]:
                 known.requests[a, b, c] = (d, e)
             case _:
                 known.aliases[a, b, c] = d
+    if touched.agents:
+        for handoff_id, tenant, agent_id, count in await session.rows(
+            _LOOK_HELD, *_columns(touched.agents, 2), list(touched.handoffs)
+        ):
+            if handoff_id:
+                known.occupied[handoff_id] = (tenant, agent_id)
+            else:
+                known.held[tenant, agent_id] = count
     return known, position
 
 

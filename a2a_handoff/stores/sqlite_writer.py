@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
+from a2a_handoff.core.events import State
 from a2a_handoff.ports import StoreUnavailable
 from a2a_handoff.stores.batch import Batch, Known, Prepared, touched
 from a2a_handoff.stores.jobs import Job, answer
@@ -67,6 +68,18 @@ _FIND_REQUESTS = (
 )
 _FIND_ALIASES = (
     "SELECT tenant, owner, alias, handoff_id FROM aliases WHERE (tenant, owner, alias) IN (SELECT * FROM ("
+)
+_OCCUPYING = [state for state in State if not state.terminal and state is not State.HANDED_OFF]
+_FIND_HELD = "SELECT tenant, holder, count(*) FROM ("
+# Of each agent, by an index: the states come first there.
+_OF_HOLDER = (
+    ") AS t CROSS JOIN handoffs INDEXED BY handoffs_open ON tenant = t.column1 AND holder = t.column2"
+    f" AND open = 1 AND state IN ({', '.join(repr(str(state)) for state in _OCCUPYING)})"
+    " GROUP BY tenant, holder"
+)
+_FIND_OCCUPIED = (
+    f"SELECT id, tenant, holder FROM handoffs WHERE holder <> '' AND state <> '{State.HANDED_OFF}'"  # noqa: S608 - a constant
+    " AND id IN (SELECT * FROM ("
 )
 _VOID_HANDOFFS = "DELETE FROM work WHERE kind <> 'webhook' AND handoff_id IN (SELECT * FROM ("
 _VOID_KINDS = "DELETE FROM work WHERE (handoff_id, kind) IN (SELECT * FROM ("
@@ -248,12 +261,18 @@ class Writer:
         # Not a difference of sets: that would walk through all the versions, for each batch.
         unknown = [(one,) for one in seen.handoffs if one not in self._versions]
         self._versions.update(self._rows(_FIND_VERSIONS, unknown, _CLOSE))
-        return Known(
+        known = Known(
             versions=self._versions,
             chains=dict(self._rows(_FIND_CHAINS, [(one,) for one in seen.chains], _CLOSE)),
             requests={row[:3]: row[3:] for row in self._rows(_FIND_REQUESTS, seen.requests, _CLOSE)},
             aliases={row[:3]: row[3] for row in self._rows(_FIND_ALIASES, seen.aliases, _CLOSE)},
         )
+        if seen.agents:
+            counted = {row[:2]: row[2] for row in self._rows(_FIND_HELD, seen.agents, _OF_HOLDER)}
+            known.held = {agent: counted.get(agent, 0) for agent in seen.agents}
+            ids = [(one,) for one in seen.handoffs]
+            known.occupied = {row[0]: row[1:] for row in self._rows(_FIND_OCCUPIED, ids, _CLOSE)}
+        return known
 
     def _put(self, batch: Batch) -> None:
         voids = batch.void_handoffs

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
@@ -77,6 +78,55 @@ def test_the_first_candidate_is_offered_the_handoff_in_the_commit_that_creates_i
     assert world.kinds() == ["HandoffRequested", "HandoffOffered"]
     assert (world.h.state, world.h.owner, world.h.holder) == (State.OFFERED, "source", "billing")
     assert world.h.hop_count == 0
+
+
+A, B, C = candidate("a"), candidate("b"), candidate("c")
+
+
+def full(*agents: str, **more: Any) -> ev.Means:
+    """Means of somebody who knows that these agents are full; all three are there."""
+    return replace(means("a", "b", "c", n=2, **more), full=frozenset(agents))
+
+
+@pytest.mark.parametrize(
+    ("who_is_full", "target", "asked"),
+    [
+        ((), "", "a"),
+        (("a",), "", "b"),
+        (("a", "b"), "", "c"),
+        (("a", "b", "c"), "", "a"),
+        (("a",), "A", "a"),
+        (("a", "b"), "b", "b"),
+    ],
+)
+def test_who_is_full_is_asked_only_if_everybody_is_or_by_name(
+    who_is_full: tuple[str, ...], target: str, asked: str
+) -> None:
+    at_first = World(replace(request(A, B, C, target=target), means=full(*who_is_full)))
+    assert at_first.h.holder == asked
+    world = World(request(candidate("first"), A, B, C, target=target))
+    world.do(ev.Decline(agent_id="first", means=full(*who_is_full)))
+    assert world.h.holder == asked
+    anew = World(request(candidate("first"), target=target))
+    anew.do(ev.Decline(agent_id="first", means=means()))
+    resolution = ev.Resolution(candidates=(A, B, C))
+    anew.do(ev.Resolved(resolution=resolution, means=full(*who_is_full)))
+    assert anew.h.holder == asked
+
+
+def test_to_be_passed_over_as_full_is_no_attempt() -> None:
+    world = World(replace(request(A, B, C), means=full("a", "b")))
+    assert [(attempt.number, attempt.agent_id) for attempt in world.h.attempts] == [(1, "c")]
+    world.do(ev.Decline(agent_id="c", means=full("b")))
+    assert world.h.holder == "a"
+
+
+def test_of_supervisors_one_that_is_not_full_is_asked() -> None:
+    bosses = (candidate("boss", Readiness.PERSON, Role.SUPERVISOR), candidate("chief", Readiness.PERSON))
+    world = World(request(A))
+    world.do(ev.Decline(agent_id="a", means=means()))
+    world.do(ev.Resolved(resolution=ev.Resolution(), means=full("boss", supervisors=bosses)))
+    assert (world.h.state, world.h.holder) == (State.ESCALATED, "chief")
 
 
 def test_without_any_capable_agent_the_handoff_goes_back_at_once() -> None:

@@ -449,6 +449,20 @@ def test_a_full_agent_stays_a_candidate_and_says_so():
     assert resolution.candidates[0].reasons[0] == "is full: holds 2 of 2"
 
 
+def test_an_agent_that_the_store_knows_to_be_full_is_last_whatever_its_view_says():
+    views = [push("a", "x", max_concurrency=2), push("b", "x", max_concurrency=2, in_flight=1)]
+    assert names(ask(views, capabilities=("x",))) == ["a", "b"]
+    resolution = ask(views, capabilities=("x",), full=frozenset({"a"}))
+    assert names(resolution) == ["b", "a"]
+    assert resolution.candidates[1].reasons[0] == "is full: holds 2 of 2"
+
+
+def test_of_more_agents_than_are_listed_those_that_are_not_full_are_listed_first():
+    views = [push(f"a-{n:02}", "x", max_concurrency=1) for n in range(CANDIDATES_MAX + 1)]
+    full = frozenset(view.agent.agent_id for view in views[:CANDIDATES_MAX])
+    assert names(ask(views, capabilities=("x",), full=full))[0] == views[-1].agent.agent_id
+
+
 def test_a_candidate_says_why_it_stands_where_it_stands():
     view = skilled(
         "a",

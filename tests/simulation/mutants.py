@@ -64,8 +64,13 @@ FAULTS = {
     ),
     "claimed work is begun twice": (
         "dispatcher.py",
-        "        for work in works:\n            stopping = self._claims.stopping",
-        "        for work in (*works, *works):\n            stopping = self._claims.stopping",
+        "        for work in works:\n            if self._claims.stopping",
+        "        for work in (*works, *works):\n            if self._claims.stopping",
+    ),
+    "an agent takes what it is given, however much": (
+        "ledger.py",
+        "        if chosen is None or h.names(h.occupies):",
+        "        if True:",
     ),
 }
 

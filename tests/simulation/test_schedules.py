@@ -40,6 +40,7 @@ def test_a_seed_is_the_same_schedule_each_time() -> None:
         "silence means that it has not begun",
         "a cut stream is the end",
         "the deadline is noted and not obeyed",
+        "an agent takes what it is given, however much",
     ],
 )
 def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:

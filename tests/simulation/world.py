@@ -12,6 +12,7 @@ import datetime as dt
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from a2a_handoff.broker import Claim
 from a2a_handoff.config import Settings
 from a2a_handoff.core.agents import Readiness, Registration
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import CancelRequested, LateResultRecorded, State
+from a2a_handoff.core.events import CancelRequested, HandoffOffered, LateResultRecorded, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.rules import RoutingRules
 from a2a_handoff.ports import (
@@ -95,6 +96,12 @@ class FaultyStore(MemoryStore):
     def __init__(self, world: World) -> None:
         super().__init__(world.data)
         self._world = world
+        self._could: dict[int, dict[str, frozenset[str]]] = {}
+
+    def commit(self, commit: Commit) -> asyncio.Future[Committed]:
+        # Who could be asked when it was decided: by the time that it is written somebody may have come.
+        self._could[id(commit)] = self._world.could_be_asked(commit)
+        return super().commit(commit)
 
     async def _turn(self) -> MemoryData:
         if self._world.chance.random() < 0.2:
@@ -104,13 +111,14 @@ class FaultyStore(MemoryStore):
         return await super()._turn()
 
     async def _commit(self, commit: Commit) -> Committed:
-        world = self._world
+        world, could = self._world, self._could.pop(id(commit))
         dies = world.chance.random() < world.deadly
         late = world.chance.random() < 0.5
         if dies and not late:
             await self._die()
         committed = await super()._commit(commit)
         world.check(commit)
+        world.check_limits(commit, could)
         if dies:
             await self._die()
         return committed
@@ -155,6 +163,9 @@ class World:
             name: PushAgent(name, random.Random(self.seed + n), polite=name.startswith("polite"))
             for n, name in enumerate(("plain", "polite", "polite-2"))
         }
+        draw = random.Random(self.seed + 2)
+        #: How many tasks an agent takes at a time.
+        self.limits = {name: draw.choice((None, 1, 1, 2)) for name in (*self.agents, "puller")}
         self._outside: list[asyncio.Task[None]] = []
 
     # --- the broker --------------------------------------------------------------------------------
@@ -204,10 +215,19 @@ class World:
                 f"http://{name}.test/", streaming=True, speaks=agent.polite, capabilities={"canWork": True}
             )
             await service.registry.register(
-                ANYBODY, Registration(agent_id=name, card=json.dumps(said).encode())
+                ANYBODY,
+                Registration(
+                    agent_id=name, card=json.dumps(said).encode(), max_concurrency=self.limits[name]
+                ),
             )
         await service.registry.register(
-            ANYBODY, Registration(agent_id="puller", capabilities={"canWork": True}, lease_s=20.0)
+            ANYBODY,
+            Registration(
+                agent_id="puller",
+                capabilities={"canWork": True},
+                lease_s=20.0,
+                max_concurrency=self.limits["puller"],
+            ),
         )
         service.start()
         self.service = service
@@ -349,6 +369,28 @@ class World:
                 self.broken(write.handoff.id, "the snapshot is not what the log gives")
             if h is not None and sum(a.outcome is None for a in h.attempts) > 1:
                 self.broken(h.id, "two agents hold it")
+
+    def could_be_asked(self, commit: Commit) -> dict[str, frozenset[str]]:
+        """Whom each handoff that a commit offers to somebody could be offered to instead."""
+        return {
+            write.handoff.id: self.service.registry.eligible(write.handoff)
+            - {attempt.agent_id for attempt in write.handoff.attempts}
+            for write in commit.writes
+            if any(isinstance(event, HandoffOffered) for event in write.events)
+        }
+
+    def check_limits(self, commit: Commit, could: dict[str, frozenset[str]]) -> None:
+        """After a commit: who is full was offered nothing, unless by name, or everybody is."""
+        has = Counter(h.occupies for h in self.data.handoffs.values())
+        limits = {name: limit for name, limit in self.limits.items() if limit is not None}
+        for write in commit.writes:
+            h = write.handoff
+            limit = limits.get(h.occupies)
+            if h.id not in could or limit is None or has[h.occupies] <= limit or h.names(h.occupies):
+                continue
+            free = [name for name in could[h.id] if name not in limits or has[name] < limits[name]]
+            if free:
+                self.broken(h.id, f"{h.occupies} has {has[h.occupies]} of {limit}, and {free} were free")
 
     def check_end(self) -> None:
         """When all is over."""

@@ -22,6 +22,8 @@ from a2a_handoff.ports import (
     HandoffQuery,
     HandoffWrite,
     RequestKey,
+    Slot,
+    SlotConflict,
     Store,
     VersionConflict,
     WorkKey,
@@ -82,7 +84,10 @@ QUERIES = st.builds(
     before=st.none() | st.tuples(SOON, IDS),
     limit=st.integers(1, 3),
 )
-REFUSALS = (VersionConflict, DuplicateRequest, ChainTaken)
+SLOTS = st.lists(
+    st.builds(Slot, tenant=st.just("default"), agent_id=NAMES, limit=st.integers(1, 2)), max_size=2
+)
+REFUSALS = (VersionConflict, DuplicateRequest, ChainTaken, SlotConflict)
 
 
 class Stores(RuleBasedStateMachine):
@@ -141,6 +146,7 @@ class Stores(RuleBasedStateMachine):
         key=st.sampled_from(["", "k-1", "k-2"]),
         alias=st.sampled_from(["", "", "a-1"]),
         settled=st.lists(KEYS, max_size=1),
+        slots=SLOTS,
     )
     def create(
         self,
@@ -153,6 +159,7 @@ class Stores(RuleBasedStateMachine):
         key: str,
         alias: str,
         settled: list[WorkKey],
+        slots: list[Slot],
     ) -> None:
         write = first_write(
             handoff_id,
@@ -164,15 +171,21 @@ class Stores(RuleBasedStateMachine):
             at=self.now,
         )
         request = RequestKey(tenant=tenant, sender=sender, key=key, digest=chain, handoff_id=handoff_id)
-        self.commit([write], settled, request if key else None, alias)
+        self.commit([write], settled, request if key else None, alias, slots)
 
     @rule(
         changes=st.lists(
             st.tuples(IDS, st.lists(EVENTS, min_size=1, max_size=2), ACTIONS), min_size=1, max_size=2
         ),
         settled=st.lists(KEYS, max_size=2),
+        slots=SLOTS,
     )
-    def change(self, changes: list[tuple[str, list[Any], list[Action]]], settled: list[WorkKey]) -> None:
+    def change(
+        self,
+        changes: list[tuple[str, list[Any], list[Action]]],
+        settled: list[WorkKey],
+        slots: list[Slot],
+    ) -> None:
         writes: list[HandoffWrite] = []
         latest: dict[str, Handoff] = {}
         for handoff_id, events, actions in changes:
@@ -180,15 +193,22 @@ class Stores(RuleBasedStateMachine):
             offer = () if before.attempts else (offered_event("anna", at=NOW + 1), acknowledged_event("anna"))
             writes.append(next_write(before, *offer, *events, actions=actions))
             latest[handoff_id] = writes[-1].handoff
-        self.commit(writes, settled, None, "")
+        self.commit(writes, settled, None, "", slots)
 
     def commit(
-        self, writes: list[HandoffWrite], settled: list[WorkKey], key: RequestKey | None, alias: str
+        self,
+        writes: list[HandoffWrite],
+        settled: list[WorkKey],
+        key: RequestKey | None,
+        alias: str,
+        slots: list[Slot],
     ) -> None:
         commit = Commit(
             writes=tuple(writes),
             now=self.now,
             settled=tuple(settled),
+            slots=tuple(slots),
+            beyond=len(slots) == 2,
             request_key=key,
             alias=alias,
             alias_owner="owner" if alias else "",

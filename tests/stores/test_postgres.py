@@ -815,6 +815,7 @@ STATEMENTS: list[tuple[str, list[Any]]] = [
         postgres_batch._LOOK,
         [["h-1"], ["c-7"], ["default"], ["s-1"], ["k-1"], ["default"], ["s-1"], ["k-1"]],
     ),
+    (postgres_batch._LOOK_HELD, [["default"], ["a-1"], ["h-1", "h-2"]]),
 ]
 
 

@@ -536,6 +536,8 @@ IN_ROWS = {
     sqlite_writer._VOID_HANDOFFS: 1,
     sqlite_writer._VOID_KINDS: 2,
     sqlite_writer._VOID_KEYS: 4,
+    sqlite_writer._FIND_OCCUPIED: 1,
+    sqlite_writer._FIND_HELD: 2,
 }
 
 
@@ -577,9 +579,12 @@ def test_a_plain_listing_needs_no_sorting(schema: sqlite3.Connection) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 256])
 def test_no_look_up_of_the_writer_scans_a_table(schema: sqlite3.Connection, rows: int) -> None:
     for head, width in IN_ROWS.items():
-        statement = sqlite_writer._statement(head, width, rows, sqlite_writer._CLOSE)
+        tail = sqlite_writer._OF_HOLDER if head is sqlite_writer._FIND_HELD else sqlite_writer._CLOSE
+        statement = sqlite_writer._statement(head, width, rows, tail)
         steps = plan(schema, statement, ["x"] * (width * rows))
         assert scans(steps) == [], steps
+        if head is sqlite_writer._FIND_HELD:  # of what is open with that agent, not of all that is open
+            assert any("handoffs_open (state=? AND tenant=? AND holder=?)" in step for step in steps), steps
     schema.close()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from a2a_handoff.ports import (
     HandoffQuery,
     Recorded,
     RequestKey,
+    SlotConflict,
     StoreUnavailable,
     VersionConflict,
     Webhook,
@@ -187,6 +189,12 @@ class MemoryStore:
             if version != write.expected_version:
                 raise VersionConflict(write.handoff.id)
             versions[write.handoff.id] = write.handoff.version
+        if commit.slots:
+            occupied = Counter((h.tenant, h.occupies) for h in data.handoffs.values())
+            full = [occupied[slot.tenant, slot.agent_id] >= slot.limit for slot in commit.slots]
+            if (commit.beyond and not all(full)) or (full[0] and not commit.beyond):
+                names = (slot.agent_id for slot, is_full in zip(commit.slots, full, strict=True) if is_full)
+                raise SlotConflict(frozenset(names))
         return alias
 
     def _claim(self, key: WorkKey, item: Item, now: float) -> Work:

@@ -1,0 +1,106 @@
+"""Brokers on one PostgreSQL never give an agent more than it takes at a time while another one is free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.support.replicas import replicas
+from tests.support.running import Broker
+from tests.support.wire import eventually
+
+ROUNDS = 5
+
+
+def register(b: Broker, *agents: str, limit: int | None) -> None:
+    for name in agents:
+        b.register(name, capabilities={"canWork": True}, max_concurrency=limit)
+
+
+def known(brokers: list[Broker], *agents: str) -> bool:
+    return all(
+        one.http.get(f"/api/agents/{name}").json().get("present") is True
+        for one in brokers
+        for name in agents
+    )
+
+
+def hand_off(b: Broker, **more: Any) -> Any:
+    body = {"source_agent": "triage", "task": "work", "requirements": {"capabilities": ["canWork"]}} | more
+    answer = b.http.post("/api/handoffs", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def finish(b: Broker, made: Any) -> None:
+    for step in ("accept", "complete"):
+        answer = b.http.post(
+            f"/api/handoffs/{made['handoff_id']}/{step}", json={"agent_id": made["assigned_to"]}
+        )
+        assert answer.is_success, answer.text
+
+
+def test_bursts_at_two_brokers_fill_every_agent_to_its_limit_and_none_beyond(tmp_path: Path) -> None:
+    agents = [f"w-{n}" for n in range(12)]
+    with replicas(tmp_path) as brokers, ThreadPoolExecutor(12) as pool:
+        register(brokers[0], *agents, limit=1)
+        eventually(lambda: known(brokers, *agents))
+        for _ in range(ROUNDS):
+            made = list(pool.map(hand_off, brokers * 6))
+            assert Counter(one["assigned_to"] for one in made) == Counter(agents)
+            assert all(len(one["attempts"]) == 1 for one in made)
+            list(pool.map(finish, brokers * 6, made))
+
+
+def test_when_all_are_full_the_next_task_waits_with_one_of_them(tmp_path: Path) -> None:
+    with replicas(tmp_path) as brokers:
+        a, b = brokers
+        register(a, "w-1", "w-2", limit=1)
+        eventually(lambda: known(brokers, "w-1", "w-2"))
+        first, second, third = hand_off(a), hand_off(b), hand_off(a)
+        assert {first["assigned_to"], second["assigned_to"]} == {"w-1", "w-2"}
+        assert third["assigned_to"] in ("w-1", "w-2")
+        finish(b, first)
+        assert hand_off(b)["assigned_to"] in ("w-1", "w-2")
+
+
+def test_whom_the_sender_names_gets_it_at_the_limit_too(tmp_path: Path) -> None:
+    with replicas(tmp_path) as brokers:
+        a, b = brokers
+        register(a, "w-1", "w-2", limit=1)
+        eventually(lambda: known(brokers, "w-1", "w-2"))
+        for one in (a, b, a):
+            assert hand_off(one, target_agent="w-1")["assigned_to"] == "w-1"
+        assert hand_off(b)["assigned_to"] == "w-2"
+
+
+def test_a_task_that_moves_on_passes_over_an_agent_that_another_broker_has_filled(tmp_path: Path) -> None:
+    with replicas(tmp_path) as brokers:
+        a, b = brokers
+        register(a, "w-1", "w-2", "w-3", limit=1)
+        eventually(lambda: known(brokers, "w-1", "w-2", "w-3"))
+        made = hand_off(a)
+        first, second, third = [made["assigned_to"], *sorted({"w-1", "w-2", "w-3"} - {made["assigned_to"]})]
+        filled = hand_off(b, target_agent=second)
+        assert filled["assigned_to"] == second
+        # Right after, so that the broker that decides may not have heard of it.
+        answer = a.http.post(f"/api/handoffs/{made['handoff_id']}/decline", json={"agent_id": first})
+        assert (answer.json()["assigned_to"], len(answer.json()["attempts"])) == (third, 2)
+
+
+def test_a_limit_that_changes_holds_for_the_next_offer(tmp_path: Path) -> None:
+    with replicas(tmp_path) as brokers:
+        a, b = brokers
+        register(a, "w-1", limit=3)
+        register(a, "w-2", limit=None)
+        eventually(lambda: known(brokers, "w-1", "w-2"))
+        for _ in range(2):
+            hand_off(a, target_agent="w-1")
+        register(a, "w-1", limit=2)
+        eventually(lambda: b.http.get("/api/agents/w-1").json()["max_concurrency"] == 2)
+        assert {hand_off(one)["assigned_to"] for one in (a, b, a, b)} == {"w-2"}
+        register(b, "w-1", limit=7)
+        eventually(lambda: a.http.get("/api/agents/w-1").json()["max_concurrency"] == 7)
+        assert hand_off(a)["assigned_to"] == "w-1"

@@ -36,6 +36,8 @@ class Verdict:
     told: int = 0
     late: int = 0
     """Tasks that callers could not hand over before their own deadline."""
+    latest_s: float = 0.0
+    """How long after its deadline the last end came, without the time in which nobody could write it."""
     states: Counter[str] = field(default_factory=Counter[str])
     log: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Every event, by id, as a broker shows it."""
@@ -51,7 +53,8 @@ class Verdict:
         return [
             (
                 f"{self.tasks} tasks, {self.handoffs} handoffs, {len(self.log)} events, {self.effects} effects"
-                f", {self.told} told in the stream; {self.late} came too late"
+                f", {self.told} told in the stream"
+                f"; {self.late} came too late, the latest end {self.latest_s:.1f} s after its deadline"
             ),
             ", ".join(f"{state} {count}" for state, count in sorted(self.states.items())),
             f"{len(self.faults)} faults",
@@ -96,7 +99,9 @@ def judge(
         kind = told.get(task_id, ("", ""))[0]
         log = first.events(task_id)
         verdict.log |= {event["id"]: event for event in log}
-        for fault in _faults(kind, handoff, log, runs[task_id], gaps):
+        late_s = _late_s(handoff, gaps)
+        verdict.latest_s = max(verdict.latest_s, late_s)
+        for fault in _faults(kind, handoff, log, runs[task_id], late_s):
             verdict.faults.append(f"{task_id} {kind} {handoff['state']}: {fault}: {story(log)}")
         shown = first.handoff(task_id)
         for broker in others:
@@ -121,7 +126,7 @@ def _faults(
     handoff: dict[str, Any],
     log: list[dict[str, Any]],
     done: list[str],
-    gaps: Sequence[Outage],
+    late_s: float,
 ) -> Iterable[str]:
     state = handoff["state"]
     if state not in ENDS:
@@ -131,7 +136,6 @@ def _faults(
         yield "its log has holes"
     if [kind_of(e) for e in log if kind_of(e).removeprefix("handoff_") in ENDS] != [f"handoff_{state}"]:
         yield "its log does not say how it ended"
-    late_s = idle(_seconds(handoff["deadline"]), _seconds(handoff["ended_at"]), gaps)
     if late_s > LATE_S:
         yield f"it ended {late_s:.1f} s late"
     offered = {e["data"]["agent_id"] for e in log if kind_of(e) == "handoff_offered"}
@@ -148,6 +152,12 @@ def _faults(
         yield f"its artifact is {text_of(log)!r}"
     if state not in ("completed", "expired", "returned"):
         yield "no agent ends a task like that"
+
+
+def _late_s(handoff: Mapping[str, Any], gaps: Sequence[Outage]) -> float:
+    if not handoff["ended_at"]:
+        return 0.0
+    return idle(_seconds(handoff["deadline"]), _seconds(handoff["ended_at"]), gaps)
 
 
 def story(log: Iterable[Mapping[str, Any]]) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from a2a_handoff.ports import Principal
 from tests.support.puller import hand_off, puller
 from tests.support.running import WAIT_S, Broker, broker, send_params
+from tests.support.tails import Event, events_of, tail
 
 
 @pytest.fixture
@@ -24,47 +24,12 @@ def b(tmp_path: Path) -> Generator[Broker]:
         yield running
 
 
-class Event:
-    """One server-sent event."""
-
-    def __init__(self, lines: list[str]) -> None:
-        fields = [line.partition(":") for line in lines]
-        self.name = "".join(value.strip() for name, _, value in fields if name == "event")
-        self.position = int(next(value for name, _, value in fields if name == "id"))
-        self.data: dict[str, Any] = json.loads(next(value for name, _, value in fields if name == "data"))
-
-
-@contextmanager
-def tail(b: Broker, after: int | None = None, **headers: str) -> Generator[Iterator[Event]]:
-    """Follow the log; the broker has begun to answer when this returns."""
-    if after is not None:
-        headers["Last-Event-ID"] = str(after)
-    with b.http.stream("GET", "/api/events", headers=headers, timeout=WAIT_S) as answer:
-        assert answer.status_code == 200
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        lines = answer.iter_lines()
-        assert next(lines) == (": keep-alive" if after != 10**6 else "event: resync")
-        yield _events(lines) if after != 10**6 else _events(lines, "event: resync")
-
-
-def _events(lines: Iterator[str], *first: str) -> Iterator[Event]:
-    block = list(first)
-    for line in lines:
-        if line:
-            block.append(line)
-        elif any(field.startswith("data:") for field in block):
-            yield Event(block)
-            block = []
-        else:
-            block = []
-
-
 def kinds(events: Iterator[Event], count: int) -> list[str]:
     return [next(events).data["type"].removeprefix("a2a-handoff.") for _ in range(count)]
 
 
 def test_events_come_as_cloud_events_while_they_happen(b: Broker) -> None:
-    with puller(b, "cursor") as cursor, tail(b) as events:
+    with puller(b, "cursor") as cursor, tail(b.http) as events:
         made = hand_off(b, target_agent="cursor")["handoff_id"]
         cursor.do("accept", made)
         cursor.do("complete", made, result="done")
@@ -90,22 +55,22 @@ def test_an_event_leads_to_the_trace_of_its_chain(tmp_path: Path) -> None:
 def test_a_tail_begins_now_unless_it_names_an_event(b: Broker) -> None:
     b.register("cursor")
     old = hand_off(b, target_agent="cursor")["handoff_id"]
-    with tail(b) as events:
+    with tail(b.http) as events:
         new = hand_off(b, target_agent="cursor")["handoff_id"]
         assert next(events).data["subject"] == new
-    with tail(b, 0) as events:
+    with tail(b.http, 0) as events:
         assert [next(events).data["subject"] for _ in range(4)] == [old, old, new, new]
-    with tail(b, 1) as events:
+    with tail(b.http, 1) as events:
         assert next(events).position == 2
     with b.http.stream("GET", "/api/events", params={"after": 3}) as answer:
-        assert next(_events(answer.iter_lines())).position == 4
+        assert next(events_of(answer.iter_lines())).position == 4
 
 
 def test_who_comes_back_reads_on_without_a_gap_or_a_repeat(b: Broker) -> None:
     b.register("cursor")
     positions: list[int] = []
     for _ in range(5):
-        with tail(b, positions[-1] if positions else 0) as events:
+        with tail(b.http, positions[-1] if positions else 0) as events:
             hand_off(b, target_agent="cursor")
             positions.append(next(events).position)
     assert positions == [1, 2, 3, 4, 5]
@@ -114,7 +79,7 @@ def test_who_comes_back_reads_on_without_a_gap_or_a_repeat(b: Broker) -> None:
 def test_a_place_beyond_the_end_is_told_and_the_tail_goes_on_from_the_end(b: Broker) -> None:
     b.register("cursor")
     hand_off(b, target_agent="cursor")
-    with tail(b, 10**6) as events:
+    with tail(b.http, 10**6) as events:
         resync = next(events)
         assert (resync.name, resync.position, resync.data) == ("resync", 2, {"position": 2})
         hand_off(b, target_agent="cursor")
@@ -130,7 +95,7 @@ def test_a_message_of_many_lines_stays_one_event(b: Broker) -> None:
     }
     content = json.dumps(body, indent=2, ensure_ascii=False).encode()
     b.http.post("/", content=content, headers={"A2A-Version": "1.0", "Content-Type": "application/json"})
-    with tail(b, 0) as events:
+    with tail(b.http, 0) as events:
         first = next(events)
     assert first.data["data"]["message"]["parts"] == [{"text": "one\u2028two"}]
 
@@ -167,13 +132,13 @@ def _large(number: int) -> dict[str, Any]:
 
 
 def test_a_tail_ends_when_the_broker_stops(tmp_path: Path) -> None:
-    with broker(tmp_path) as b, tail(b) as events:
+    with broker(tmp_path) as b, tail(b.http) as events:
         b.loop.loop.call_soon_threadsafe(b.app.begin_stop)
         assert list(events) == []
 
 
 def test_a_reader_that_goes_is_noticed(b: Broker) -> None:
-    with tail(b):
+    with tail(b.http):
         b.loop.run(_until_listen(b, 1))
     b.loop.run(_until_listen(b, 0))
 
@@ -211,9 +176,9 @@ def test_two_readers_see_the_same_at_their_own_pace(b: Broker) -> None:
     with (
         httpx.Client(base_url=b.url, trust_env=False, timeout=WAIT_S) as other,
         other.stream("GET", "/api/events", params={"after": 0}) as answer,
-        tail(b) as quick,
+        tail(b.http) as quick,
     ):
-        slow = _events(answer.iter_lines())
+        slow = events_of(answer.iter_lines())
         hand_off(b, target_agent="cursor")
         assert kinds(quick, 2) == ["handoff_requested", "handoff_offered"]
         hand_off(b, target_agent="cursor")

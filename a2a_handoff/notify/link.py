@@ -20,7 +20,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from nats.aio.client import Client
@@ -77,6 +77,13 @@ class NatsClient(Client):
         if self.wants_tls and not self._server_info.get("tls_required"):
             raise Error("the server does not speak TLS")
         return super()._connect_command()
+
+    async def _process_pong(self) -> None:
+        # nats-py stops reading when it is answered for which nobody waits any more.
+        waiting = cast("list[asyncio.Future[bool]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]
+        if waiting and waiting[0].done():
+            waiting[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def note_closed(self) -> None:
         """Called by nats-py."""

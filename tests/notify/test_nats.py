@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from a2a_handoff.app import Application, ConfigurationError
 from a2a_handoff.config import Settings
-from a2a_handoff.notify.link import Access, NatsLink
+from a2a_handoff.notify.link import Access, NatsClient, NatsLink
 from a2a_handoff.notify.nats import PENDING_MAX, NatsNotifier, wake_subject
 from tests.notify.credentials import credentials
 from tests.support.nats import Nats, nats_server
@@ -254,6 +254,28 @@ def test_a_server_that_says_nothing_counts_as_away_and_holds_nobody_up(tmp_path:
 
 
 # --- how to get in -------------------------------------------------------------------------------
+
+
+def test_an_answer_for_which_nobody_waits_any_more_is_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(server: Nats) -> None:
+        client = NatsClient()
+        await client.connect(server.url, allow_reconnect=False)
+        hears = await client.subscribe("there")
+        server.freeze()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.flush()
+        server.thaw()
+        await client.publish("there", b"again")
+        assert (await hears.next_msg(timeout=WAIT_S)).data == b"again"
+        await client.flush()
+        await client.abandon()
+
+    with nats_server(tmp_path) as server:
+        _run(main(server))
+    assert caplog.records == []
 
 
 def test_user_and_password_or_a_token_stand_in_the_address(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ PYTEST_ARGS ?=
 # More than a small machine has cores, for most tests wait; 0 runs all in one process, which a debugger needs.
 WORKERS ?= 4
 SEEDS ?= 2000
+# The tests start hundreds of processes. Each would compile the package anew.
+WITH_CACHES := PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test tck check bench bench-pull simulate serve docs lock clean help
 
@@ -24,7 +26,7 @@ demo: $(STAMP) ## start a broker and its demo agents, run a chain, show it
 	$(BIN)/a2a-handoff demo
 
 test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+	$(WITH_CACHES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 tck: $(STAMP) ## TCK=folder: the compatibility kit of the A2A project against a broker; see docs/reference/conformance.md
 	$(BIN)/python -m tests.conformance.suite $(TCK)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.agents import Agent, Answer, Call, card, said
 from tests.support.prometheus import Prometheus, prometheus
-from tests.support.running import free_port, handoff_context, running, send_params
+from tests.support.running import handoff_context, kept_port, running, send_params
 from tests.support.served import served
 from tests.support.wire import eventually
 
@@ -106,7 +106,7 @@ def test_each_alert_fires_on_bad_traffic_and_clears_on_good(tmp_path: Path) -> N
         prometheus(tmp_path, f"127.0.0.1:{b.port}") as watch,
     ):
         b.register("worker", card=card(worker, speaks=True))
-        b.register("dead", card=card(f"http://127.0.0.1:{free_port()}", speaks=True))
+        b.register("dead", card=card(f"http://127.0.0.1:{kept_port()}", speaks=True))
         with traffic(b.url, mood):
             eventually(lambda: watch.value(ENOUGH), within_s=WITHIN_S)
             fires(watch, set())

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.agents import Agent, card, completes, hands_on, said
 from tests.support.puppet import Puppet, Turn, puppet
-from tests.support.running import WAIT_S, free_port, running
+from tests.support.running import WAIT_S, kept_port, running
 from tests.support.served import ENDS, Served, kind_of, served
 from tests.support.wire import eventually
 
@@ -495,7 +495,7 @@ def its_target_waits_for_help(stage: Stage) -> Generator[None]:
 
 @scene
 def the_agent_is_down_and_will_be_asked_again(stage: Stage) -> Generator[None]:
-    agent, port = Agent(completes), free_port()
+    agent, port = Agent(completes), kept_port()
     stage.broker.register("down", card=card(f"http://127.0.0.1:{port}"))
     task = errand(stage, "to one that is down", "down")
     stage.broker.logged(task.id, "redelivery_scheduled")

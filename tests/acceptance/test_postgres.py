@@ -13,7 +13,7 @@ from tests.acceptance import test_kill
 from tests.acceptance.test_kill import Stage
 from tests.support.agents import Agent, card, completes, rejects
 from tests.support.postgres import Wire, postgres_server
-from tests.support.running import Loop, broker, free_port, running
+from tests.support.running import Loop, broker, kept_port, running
 from tests.support.served import served
 from tests.support.wire import eventually
 
@@ -127,7 +127,7 @@ def test_a_result_whose_commit_is_in_doubt_reaches_its_caller_once(
 
 
 def test_a_broker_that_cannot_reach_its_server_ends_with_one_line(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     with (
         pytest.raises(AssertionError) as raised,
         served(tmp_path, store=f"postgresql://me:sekrit@127.0.0.1:{port}/x"),

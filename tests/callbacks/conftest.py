@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.calling import CallingAgent, calling_agent
-from tests.support.running import Broker, broker, free_port
+from tests.support.running import Broker, broker, kept_port
 from tests.support.wire import eventually
 
 
 @contextmanager
 def served(folder: Path, generation: str = "1.0", **settings: Any) -> Generator[tuple[Broker, CallingAgent]]:
     """A broker that is known by its address, and an agent that calls back."""
-    port = free_port()
+    port = kept_port()
     known: dict[str, Any] = {"public_url": f"http://127.0.0.1:{port}"} | settings
     with calling_agent(generation) as agent, broker(folder, port=port, **known) as b:
         b.register("caller", card=agent.card)

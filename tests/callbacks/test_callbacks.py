@@ -10,7 +10,7 @@ import pytest
 from tests.callbacks.conftest import begun, idle, served
 from tests.support.bearers import SECRET, bearer
 from tests.support.calling import calling_agent
-from tests.support.running import Broker, broker, free_port, send_params
+from tests.support.running import Broker, broker, kept_port, send_params
 from tests.support.wire import eventually
 
 _GENERATIONS = ["1.0", "0.3", "0.1"]
@@ -210,7 +210,7 @@ def test_a_wrong_token_and_an_unknown_attempt_look_the_same(tmp_path: Path) -> N
 
 
 def test_the_token_alone_lets_an_agent_in_where_everybody_is_asked_who_it_is(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     known: dict[str, Any] = {"public_url": f"http://127.0.0.1:{port}", "auth_secret": SECRET}
     with calling_agent() as agent, broker(tmp_path, port=port, **known) as b:
         card = {"agent_id": "caller", "card": agent.card}

@@ -10,13 +10,13 @@ import pytest
 
 from tests.callbacks.conftest import begun
 from tests.support.calling import CallingAgent, calling_agent
-from tests.support.running import broker, free_port
+from tests.support.running import broker, kept_port
 from tests.support.served import served
 from tests.support.wire import eventually
 
 
 def test_a_token_is_good_after_a_restart(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     known: dict[str, Any] = {"public_url": f"http://127.0.0.1:{port}"}
     with calling_agent() as agent:
         with broker(tmp_path, port=port, **known) as b:
@@ -30,7 +30,7 @@ def test_a_token_is_good_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_token_of_another_store_is_not(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     known: dict[str, Any] = {"public_url": f"http://127.0.0.1:{port}"}
     other = tmp_path / "other"
     other.mkdir()

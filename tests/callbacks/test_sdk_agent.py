@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.running import broker, free_port
+from tests.support.running import broker, kept_port
 from tests.support.sdk_agent import SdkAgent, sdk_agent
 from tests.support.wire import eventually
 
@@ -32,7 +32,7 @@ def _card(agent: SdkAgent, version: str, binding: str) -> dict[str, Any]:
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON", "GRPC"])
 @pytest.mark.parametrize("text", ["slow", "ask", "message"])
 def test_a_task_is_followed_by_its_calls_alone(tmp_path: Path, version: str, binding: str, text: str) -> None:
-    port = free_port()
+    port = kept_port()
     with (
         sdk_agent(push=True) as agent,
         broker(tmp_path, port=port, public_url=f"http://127.0.0.1:{port}", reconcile_every=3_600) as b,

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.support.agents import Agent, card, completes
-from tests.support.running import Ahead, Broker, bound_socket, broker, free_port, running
+from tests.support.running import Ahead, Broker, bound_socket, broker, kept_port, running
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 OLD_WELL_KNOWN = "/.well-known/agent.json"
@@ -190,7 +190,7 @@ def test_c010_no_inner_address_is_called_for_a_card_and_every_refusal_reads_the_
         urls = [
             "http://169.254.169.254/latest/meta-data/",
             f"http://127.0.0.1:{port}/",
-            f"http://127.0.0.1:{free_port()}/",
+            f"http://127.0.0.1:{kept_port()}/",
             f"http://localhost:{port}/",
             f"http://[::ffff:127.0.0.1]:{port}/",
             f"http://2130706433:{port}/",
@@ -212,7 +212,7 @@ def test_c010_no_inner_address_is_called_for_a_card_and_every_refusal_reads_the_
 def test_c010_open_and_closed_ports_read_the_same_where_private_addresses_are_allowed(tmp_path: Path) -> None:
     site = Site()
     with running(site) as url, broker(tmp_path) as b:
-        urls = [url, f"http://127.0.0.1:{free_port()}/", "http://169.254.169.254/latest/meta-data/"]
+        urls = [url, f"http://127.0.0.1:{kept_port()}/", "http://169.254.169.254/latest/meta-data/"]
         answers = [b.http.post("/api/agents", json={"agent_id": "x", "card_url": one}) for one in urls]
     assert site.asked == [WELL_KNOWN, OLD_WELL_KNOWN]
     assert {answer.status_code for answer in answers} == {422}

@@ -24,7 +24,7 @@ from tests.client.raw_server import (
     working,
 )
 from tests.support.agents import URI, Agent, Answer, Call, card, completes, hands_on, hangs
-from tests.support.running import Ahead, Broker, broker, free_port, handoff_context, running, send_params
+from tests.support.running import Ahead, Broker, broker, handoff_context, kept_port, running, send_params
 from tests.support.wire import Gate, calls, eventually, metric, raw, tells
 
 CAN = {"requirements": {"capabilities": ["canWork"]}}
@@ -380,7 +380,7 @@ def test_c025_what_cannot_have_started_is_tried_again_and_then_elsewhere(
     other = Agent(completes)
     busy = raw(SendMessage=says(answer(b"", int(fault) if fault != "refused" else 500)))
     with busy as server, running(other) as url, broker(tmp_path) as b:
-        _register(b, "first", f"http://127.0.0.1:{free_port()}" if fault == "refused" else server.url)
+        _register(b, "first", f"http://127.0.0.1:{kept_port()}" if fault == "refused" else server.url)
         _register(b, "other", url)
         task = b.send(context={"target_agent": "first", "fallback": ["other"], "replay_safe": replay_safe})
         first, second = b.handoff(task["id"])["attempts"]
@@ -511,7 +511,7 @@ def test_c027_redelivery_is_bounded_backs_off_and_ends_with_the_sender(tmp_path:
     with raw(SendMessage=busy) as server, broker(tmp_path, deliveries=3, retry_delay=0.2) as b:
         _register(b, "primary", server.url)
         for name in ("F1", "F2"):
-            _register(b, name, f"http://127.0.0.1:{free_port()}")
+            _register(b, name, f"http://127.0.0.1:{kept_port()}")
         context = {"target_agent": "primary", "fallback": ["F1", "F2"], "source_agent": "sender"}
         task = b.send(context=context)
         returned = b.http.get("/api/handoffs", params={"state": "returned", "sender": "sender"}).json()

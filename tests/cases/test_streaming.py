@@ -21,7 +21,7 @@ import pytest
 from a2a_handoff.ports import StoreUnavailable
 from tests.client.raw_server import SSE_HEAD, Request, answer, chunk, event, reset, rpc, says, status, working
 from tests.support.agents import Agent, Answer, Call, card, completes
-from tests.support.running import WAIT_S, Broker, broker, free_port, running, sse_data
+from tests.support.running import WAIT_S, Broker, broker, kept_port, running, sse_data
 from tests.support.wire import Caller, Gate, calls, eventually, metric, raw, streaming_body, tells
 
 CAN = {"requirements": {"capabilities": ["canWork"]}}
@@ -252,7 +252,7 @@ def test_c035_after_a_kill_the_target_is_asked_and_never_sent_the_task_again(
         return events()
 
     agent = Agent(script)
-    port = free_port()
+    port = kept_port()
     with running(agent) as url:
         killed = _served(tmp_path, port)
         with closing(httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)) as http:

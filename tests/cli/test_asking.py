@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from a2a_handoff.wire.native import (
 from a2a_handoff.wire.native.outbound import CandidateOut, InterfaceOut, PassedOverOut, SkillOut
 from tests.cli.conftest import Run
 from tests.cli.stub import Stub, problem
+from tests.support.running import kept_port
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -309,14 +309,8 @@ def test_a_proxy_is_not_asked_for_loopback(stub: Stub, run: Run, monkeypatch: py
 # --- what goes wrong -----------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 def test_no_broker_is_one_line_that_says_how_to_start_one(run: Run) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{kept_port()}"
     code, out, err = run("agents", "list", "--url", url)
     assert (code, out) == (3, "")
     assert err == (

@@ -12,7 +12,7 @@ import pytest
 from tests.cases.test_discovery import Site
 from tests.cli.conftest import Run
 from tests.cli.stub import Stub
-from tests.support.running import free_port, running
+from tests.support.running import kept_port, running
 
 GOOD: dict[str, Any] = {
     "name": "Billing",
@@ -127,7 +127,7 @@ def test_a_card_that_is_too_large_or_no_json_at_an_address_is_an_error_of_the_ca
 
 
 def test_nobody_at_the_address_is_one_line(run: Run) -> None:
-    code, out, err = run("agents", "check", f"http://127.0.0.1:{free_port()}")
+    code, out, err = run("agents", "check", f"http://127.0.0.1:{kept_port()}")
     assert (code, out) == (3, "")
     assert len(err.splitlines()) == 1
 
@@ -161,7 +161,7 @@ def test_findings_can_be_had_as_json(run: Run, tmp_path: Path) -> None:
 
 def test_addresses_can_be_tried(run: Run, tmp_path: Path, stub: Stub) -> None:
     card = tmp_path / "card.json"
-    dead = free_port()
+    dead = kept_port()
     answering = stub.url.removeprefix("http://")
     given = [
         {"url": stub.url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},

@@ -16,7 +16,7 @@ from tests.cli.conftest import Run
 from tests.cli.test_checking import GOOD as CARD
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.postgres import postgres_server
-from tests.support.running import broker, free_port
+from tests.support.running import broker, kept_port
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cards / "billing.json").write_text(json.dumps(CARD))
     monkeypatch.setenv("A2A_HANDOFF_STORE", f"sqlite:///{tmp_path / 'store.db'}")
     monkeypatch.setenv("A2A_HANDOFF_CARDS", str(cards))
-    monkeypatch.setenv("A2A_HANDOFF_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("A2A_HANDOFF_URL", f"http://127.0.0.1:{kept_port()}")
 
 
 def found(run: Run, *args: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -66,7 +66,7 @@ def test_every_wrong_setting_is_named(run: Run, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_running_broker_and_its_agents_are_looked_at(run: Run, tmp_path: Path) -> None:
-    silent = free_port()
+    silent = kept_port()
     with socket.create_server(("127.0.0.1", 0)) as listening, broker(tmp_path) as b:
         for name, port in (("there", listening.getsockname()[1]), ("gone", silent)):
             interface = CARD["supportedInterfaces"][0] | {"url": f"http://127.0.0.1:{port}/"}

@@ -27,7 +27,7 @@ from a2a_handoff.ports import AgentError, RemoteState, Sent
 from a2a_handoff.security.urls import OutboundPolicy
 from tests.client.raw_server import agent_at, client, collect, delivery, run
 from tests.support.otlp_receiver import black_hole
-from tests.support.running import WAIT_S, bound_socket, free_port
+from tests.support.running import WAIT_S, bound_socket, kept_port
 
 SERVICE_10, SERVICE_03 = "/lf.a2a.v1.A2AService/", "/a2a.v1.A2AService/"
 STREAMS = ("SendStreamingMessage", "SubscribeToTask", "TaskSubscription")
@@ -142,12 +142,12 @@ def unsent(error: AgentError, detail: str, *, again: bool = True) -> None:
 
 
 def test_where_nobody_listens_nothing_is_sent() -> None:
-    unsent(fault(grpc_agent(f"127.0.0.1:{free_port()}")), "not connected")
+    unsent(fault(grpc_agent(f"127.0.0.1:{kept_port()}")), "not connected")
 
 
 def test_an_agent_that_comes_back_is_reached_at_once() -> None:
     async def body() -> None:
-        port = free_port()
+        port = kept_port()
         async with client() as made:
             for _ in range(5):
                 with pytest.raises(AgentError):
@@ -536,7 +536,7 @@ def test_a_probe_is_a_connection() -> None:
             async with client() as made:
                 await made.probe(grpc_agent(server.url, card_url="http://127.0.0.1:1/"), timeout_s=WAIT_S)
                 with pytest.raises(AgentError) as caught:
-                    await made.probe(grpc_agent(f"127.0.0.1:{free_port()}"), timeout_s=1)
+                    await made.probe(grpc_agent(f"127.0.0.1:{kept_port()}"), timeout_s=1)
                 unsent(caught.value, "not connected")
             assert server.calls == []
 

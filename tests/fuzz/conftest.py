@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.agents import Agent, card, completes
 from tests.support.running import Broker, broker, handoff_context, running, sse_data
+from tests.support.wire import eventually
 
 settings.register_profile(
     "fuzz",
@@ -74,7 +75,11 @@ class Watched:
         return self.broker.http
 
     def state(self) -> Any:
-        """What a refused request must not change: the handoffs, and what is registered."""
+        """What a refused request must not change: the handoffs, and what is registered.
+
+        What requests before it began has ended by then.
+        """
+        eventually(lambda: not self.broker.app.service.dispatcher.running)
         page = self.http.get("/api/handoffs", params={"limit": 3}).json()
         agents = self.http.get("/api/agents").json()["agents"]
         names = ("agent_id", "platform", "workspace", "capabilities", "role", "card_url", "registered_at")

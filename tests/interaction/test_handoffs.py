@@ -19,7 +19,7 @@ from tests.support.agents import (
     said,
     streams,
 )
-from tests.support.running import Broker, broker, free_port, running
+from tests.support.running import Broker, broker, kept_port, running
 
 CAN = {"requirements": {"capabilities": ["canWork"]}}
 
@@ -47,7 +47,7 @@ def test_a_rejection_is_a_decline_and_the_next_agent_gets_the_task(tmp_path: Pat
 def test_an_agent_that_is_down_is_asked_twice_and_then_the_next_one(tmp_path: Path) -> None:
     yes = Agent(completes)
     with running(yes) as second, broker(tmp_path) as b:
-        _register(b, "down", f"http://127.0.0.1:{free_port()}")
+        _register(b, "down", f"http://127.0.0.1:{kept_port()}")
         _register(b, "up", second)
         task = b.send(context={"target_agent": "down", "fallback": ["up"]})
         handoff = b.handoff(task["id"])

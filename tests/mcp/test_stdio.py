@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.mcp.conftest import Door, ask, good, refused
-from tests.support.running import Broker, broker, free_port
+from tests.support.running import Broker, broker, kept_port
 from tests.support.wire import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +153,7 @@ def test_an_agent_that_is_known_stays_as_it_is_registered(b: Broker) -> None:
 
 
 def test_it_starts_before_the_broker_and_registers_when_that_is_there(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     door = Door("stdio", f"http://127.0.0.1:{port}")
 
     async def body() -> None:

@@ -26,7 +26,7 @@ from a2a_handoff.notify.link import Access, NatsClient, NatsLink
 from a2a_handoff.notify.nats import PENDING_MAX, NatsNotifier, wake_subject
 from tests.notify.credentials import credentials
 from tests.support.nats import Nats, nats_server
-from tests.support.running import broker, free_port
+from tests.support.running import broker, kept_port
 from tests.support.wire import eventually, metric
 
 WAIT_S = 20.0
@@ -202,7 +202,7 @@ def test_nobody_waits_for_a_server_that_is_not_there_and_it_is_found_when_it_com
 
 def test_a_hint_that_was_lost_is_made_up_for_by_a_look() -> None:
     async def scene() -> bool:
-        link = NatsLink(Access(servers=(f"nats://127.0.0.1:{free_port()}",)), name="test")
+        link = NatsLink(Access(servers=(f"nats://127.0.0.1:{kept_port()}",)), name="test")
         notifier = NatsNotifier(link, prefix="test", away_look_s=0.05)
         notifier.start()
         try:

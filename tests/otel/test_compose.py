@@ -18,7 +18,7 @@ from a2a_handoff.config import read
 from a2a_handoff.demo.agents import BEHAVIOURS
 from a2a_handoff.demo.cards import port_of, read_card
 from tests.otel.rules import OTEL
-from tests.support.running import free_port
+from tests.support.running import kept_port
 
 ROOT = OTEL.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -81,7 +81,7 @@ def test_the_settings_of_the_broker_are_ones_that_there_are(monkeypatch: pytest.
 
 
 def test_the_broker_starts_and_is_healthy_outside_as_it_does_inside(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("A2A_HANDOFF_", "OTEL_"))
     }

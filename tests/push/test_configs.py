@@ -16,7 +16,7 @@ from a2a_handoff.ports import USUAL_SCOPES, Principal
 from a2a_handoff.transports.operations import Asker, Operations
 from a2a_handoff.wire.requests import Operation, PushParams, read_params
 from tests.support.agents import Agent, asks, card
-from tests.support.running import Broker, broker, free_port, running
+from tests.support.running import Broker, broker, kept_port, running
 from tests.support.wire import eventually
 
 SET = "CreateTaskPushNotificationConfig"
@@ -38,7 +38,7 @@ def task(house: Broker) -> Any:
 
 
 def hook_url(path: str = "") -> str:
-    return f"http://127.0.0.1:{free_port()}/{path}"
+    return f"http://127.0.0.1:{kept_port()}/{path}"
 
 
 def refusal(house: Broker, method: str, params: Any, version: str = "1.0") -> dict[str, str]:

@@ -13,7 +13,7 @@ from a2a_handoff.core.events import WorkKind
 from tests.push.conftest import Office
 from tests.support.agents import asks, completes, said, streams
 from tests.support.hooks import Answer, Shut, Told, answers, hook
-from tests.support.running import broker, free_port, send_params
+from tests.support.running import broker, kept_port, send_params
 from tests.support.wire import eventually, metric
 
 STORY = ["SUBMITTED", "WORKING", "a", "b", "c", "COMPLETED"]
@@ -243,7 +243,7 @@ def test_tasks_with_the_same_receiver_do_not_wait_for_one_another(office: Office
 
 
 def test_a_dead_webhook_is_told_everything_in_order_once_it_is_back(office: Office) -> None:
-    port = free_port()
+    port = kept_port()
     task = office.send(office.hire(streams("a", "b", "c")), {"url": f"http://127.0.0.1:{port}/"}, wait=True)
     dead = office.until(task["id"], lambda hook: hook["failures"] >= 2)
     assert (dead["state"], dead["status"], dead["error"]) == ("active", None, "not connected")

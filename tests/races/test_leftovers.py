@@ -26,7 +26,7 @@ from tests.support.agents import (
     rejects,
     said,
 )
-from tests.support.running import Broker, broker, free_port, running, send_params
+from tests.support.running import Broker, broker, kept_port, running, send_params
 from tests.support.wire import eventually, raw, tells
 
 
@@ -100,7 +100,7 @@ def test_after_a_storm_of_handoffs_every_one_has_ended_and_nothing_is_left(tmp_p
     }
     servers = {name: running(agent) for name, agent in agents.items()}
     urls = {name: server.__enter__() for name, server in servers.items()}
-    urls["down"] = f"http://127.0.0.1:{free_port()}"
+    urls["down"] = f"http://127.0.0.1:{kept_port()}"
     settings: dict[str, Any] = {
         "ack_wait": 0.1, "retry_delay": 0, "cancel_wait": 0.2, "reconcile_every": 0.1, "deadline": 4,
         "wait_for_agent": 0.5,

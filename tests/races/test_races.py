@@ -34,7 +34,7 @@ from tests.support.agents import (
     rejects,
     said,
 )
-from tests.support.running import Ahead, Broker, broker, free_port, running, send_params
+from tests.support.running import Ahead, Broker, broker, kept_port, running, send_params
 from tests.support.wire import Caller, Gate, calls, eventually, raw, streaming_body, tells
 
 CAN = {"requirements": {"capabilities": ["canWork"]}}
@@ -173,7 +173,7 @@ def test_an_answer_that_comes_while_the_store_cannot_write_is_kept_and_nothing_i
 
 def test_work_that_cannot_be_put_back_now_is_put_back_later(tmp_path: Path) -> None:
     """Held by a process that does not do it, it would be done by nobody until a restart."""
-    port = free_port()
+    port = kept_port()
     agent = Agent(completes)
     with broker(tmp_path, ack_wait=0.5) as b:
         _register(b, "down", f"http://127.0.0.1:{port}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from a2a_handoff.transports.routes import OLD_ROOT
 from tests.support.running import Broker, broker
@@ -28,6 +27,9 @@ def document(b: Broker) -> Any:
 
 
 def test_the_document_is_one_of_openapi_3_1(document: Any) -> None:
+    # Imports here, for they take longer than all tests of this file, in every process of a run.
+    from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
     assert document["openapi"].startswith("3.1.")
     assert [fault.message for fault in OPENAPI_31_VALIDATOR.iter_errors(document)] == []
     for name, schema in document["components"]["schemas"].items():

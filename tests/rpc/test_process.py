@@ -14,7 +14,7 @@ from google.protobuf import json_format
 
 from tests.support.agents import Agent, card, completes
 from tests.support.puppet import puppet
-from tests.support.running import WAIT_S, free_port, handoff_context, running
+from tests.support.running import WAIT_S, handoff_context, kept_port, running
 from tests.support.served import served
 
 
@@ -27,7 +27,7 @@ def message(message_id: str) -> v10.SendMessageRequest:
 
 
 def test_many_calls_at_once_are_all_answered(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     with running(Agent(completes)) as url, served(tmp_path, grpc_port=port) as b:
         b.register("worker", card=card(url))
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, ThreadPoolExecutor(16) as threads:
@@ -40,7 +40,7 @@ def test_many_calls_at_once_are_all_answered(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_is_stopped_ends_its_streams_and_goes_on_after_a_start(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     with puppet() as agent, served(tmp_path, grpc_port=port) as b:
         b.register("worker", card=card(agent.url))
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -59,7 +59,7 @@ def test_a_broker_that_is_stopped_ends_its_streams_and_goes_on_after_a_start(tmp
 
 
 def test_a_broker_that_is_killed_has_every_task_that_it_took(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     with puppet() as agent, served(tmp_path, grpc_port=port) as b:
         b.register("worker", card=card(agent.url))
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -9,7 +9,8 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,20 @@ class Line:
 
 @pytest.fixture
 def line(tmp_path: Path) -> Iterator[Line]:
-    with puppet() as agent, broker(tmp_path, grpc_port=0, max_body=BODY_MAX, arrival=0.3) as b:
+    with _line(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Line]:
+    """One that does not wait long for what was announced."""
+    with _line(tmp_path, arrival=1.0) as made:
+        yield made
+
+
+@contextmanager
+def _line(folder: Path, **settings: Any) -> Generator[Line]:
+    with puppet() as agent, broker(folder, grpc_port=0, max_body=BODY_MAX, **settings) as b:
         agent.auto["SendMessage"] = lambda call: {
             "task": agent.task("COMPLETED", "done", artifacts=[{"artifactId": "a", "parts": [{"text": "x"}]}])
         }
@@ -207,12 +221,12 @@ def test_what_is_no_http_2_is_hung_up_on(line: Line, words: bytes) -> None:
 
 
 @pytest.mark.parametrize("words", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], ids=["nothing", "half-a-hello"])
-def test_who_connects_and_does_not_come_to_the_point_is_hung_up_on(line: Line, words: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", line.broker.app.grpc_port), timeout=WAIT_S) as raw:
+def test_who_connects_and_does_not_come_to_the_point_is_hung_up_on(hasty: Line, words: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", hasty.broker.app.grpc_port), timeout=WAIT_S) as raw:
         raw.sendall(words)
         while raw.recv(65_536):
             pass
-    assert line.raw(message("after-silence").SerializeToString())
+    assert hasty.raw(message("after-silence").SerializeToString())
 
 
 def test_a_call_without_a_message_is_refused(line: Line) -> None:
@@ -220,14 +234,14 @@ def test_a_call_without_a_message_is_refused(line: Line) -> None:
     assert refused(lambda: call(iter(()), timeout=WAIT_S)).reason == "INVALID_REQUEST"
 
 
-def test_a_message_that_does_not_arrive_is_not_waited_for(line: Line) -> None:
+def test_a_message_that_does_not_arrive_is_not_waited_for(hasty: Line) -> None:
     never = threading.Event()
 
     def silence() -> Iterator[bytes]:
         never.wait(WAIT_S)
         yield b""
 
-    call = line.channel.stream_unary(SEND)
+    call = hasty.channel.stream_unary(SEND)
     try:
         told = refused(lambda: call(silence(), timeout=WAIT_S))
     finally:
@@ -393,7 +407,8 @@ def test_a_broker_that_stops_lets_go_of_streams_and_takes_no_calls(tmp_path: Pat
             list(events)  # it ends, without an error
             with pytest.raises(grpc.RpcError) as caught:
                 stub.GetTask(v10.GetTaskRequest(id=task_id), timeout=WAIT_S)
-            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            # The library cancels a call that comes in the last moment.
+            assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 async def _stop(application: Application) -> None:

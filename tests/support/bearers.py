@@ -14,7 +14,7 @@ from a2a_handoff.security.bearer import minted
 SECRET = "a shared secret of more than thirty-two bytes"
 
 
-def claims_of(sub: str, *, tenant: str = "default", lasts_s: float = 600, **more: Any) -> dict[str, Any]:
+def claims_of(sub: str, *, tenant: str = "default", lasts_s: float = 86_400, **more: Any) -> dict[str, Any]:
     """Claims of a good token; what is ``None`` in ``more`` is left out."""
     found = {"sub": sub, "tenant": tenant, "exp": time.time() + lasts_s} | more
     return {name: value for name, value in found.items() if value is not None}

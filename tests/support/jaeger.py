@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from tests.support.required import missing
-from tests.support.running import free_port
+from tests.support.running import kept_port
 from tests.support.wire import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -61,17 +61,17 @@ def find() -> Path:
 @contextmanager
 def jaeger(folder: Path, *, store: str = "memory") -> Generator[Jaeger]:
     """Start it, and wait until it answers. ``store``: memory, or badger to keep traces in ``folder``."""
-    query, otlp = free_port(), free_port()
+    query, otlp = kept_port(), kept_port()
     addresses = {
         "extensions::jaeger_query::http::endpoint": query,
-        "extensions::jaeger_query::grpc::endpoint": free_port(),
-        "extensions::healthcheckv2::http::endpoint": free_port(),
+        "extensions::jaeger_query::grpc::endpoint": kept_port(),
+        "extensions::healthcheckv2::http::endpoint": kept_port(),
         "receivers::otlp::protocols::http::endpoint": otlp,
-        "receivers::otlp::protocols::grpc::endpoint": free_port(),
-        "exporters::prometheus::endpoint": free_port(),
+        "receivers::otlp::protocols::grpc::endpoint": kept_port(),
+        "exporters::prometheus::endpoint": kept_port(),
     }
     chosen = [f"--config=yaml:{name}: 127.0.0.1:{port}" for name, port in addresses.items()]
-    own = f"{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {free_port()}}}}}}}}}"
+    own = f"{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {kept_port()}}}}}}}}}"
     chosen.append(f"--config=yaml:service::telemetry::metrics::readers: [{own}]")
     env = os.environ | {
         "PROMETHEUS_URL": "http://127.0.0.1:9",

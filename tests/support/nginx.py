@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.running import free_port
+from tests.support.running import kept_port
 from tests.support.wire import eventually
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nginx.conf"
@@ -35,7 +35,7 @@ def _program() -> str:
 @contextmanager
 def proxied(folder: Path, *ports: int) -> Generator[str]:
     """The address of a proxy in front of what listens on ``ports``, with the names and paths of here."""
-    port = free_port()
+    port = kept_port()
     text = CONFIG.read_text(encoding="utf-8")
     for number, behind in enumerate(ports, start=1):
         text, found = re.subn(rf"\bbroker-{number}:8080\b", f"127.0.0.1:{behind}", text)

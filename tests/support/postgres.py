@@ -23,7 +23,7 @@ from typing import Any
 
 from a2a_handoff.stores import open_store
 from tests.support.required import missing
-from tests.support.running import free_port
+from tests.support.running import kept_port
 from tests.support.wire import eventually
 
 PASSWORD = "pass/word?@1"
@@ -62,7 +62,7 @@ class Postgres:
             user = pwd.getpwnam("postgres")
             os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        self.port = free_port()
+        self.port = kept_port()
         data = self._folder / "data"
         command = [
             programs / "initdb",

@@ -17,7 +17,7 @@ import httpx
 import yaml
 
 from tests.support.required import missing
-from tests.support.running import free_port
+from tests.support.running import kept_port
 from tests.support.wire import eventually
 
 OTEL = Path(__file__).parents[2] / "otel"
@@ -64,7 +64,7 @@ def prometheus(folder: Path, target: str) -> Generator[Prometheus]:
     broker["static_configs"] = [{"targets": [target]}]
     config["scrape_configs"] = [broker]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    port = free_port()
+    port = kept_port()
     command = (
         program,
         f"--config.file={folder}/prometheus.yml",

@@ -87,20 +87,15 @@ def bound_socket(port: int = 0) -> socket.socket:
     return bound
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with bound_socket() as bound:
-        return bound.getsockname()[1]
-
-
 #: Ports that are given out, each locked for as long as this process lives.
 _KEPT: dict[int, IO[str]] = {}
 
 
 def kept_port() -> int:
-    """A port for a server that comes and goes: nobody else is given it, in this process or in another.
+    """A port that nobody listens on, for a server that comes and goes, or for none.
 
-    Clients get theirs from 32768 on, so none of them takes it while the server is away.
+    Nobody else is given it, in this process or in another, and clients, who get theirs from 32768 on, do not
+    take it while the server is away.
     """
     while True:
         port = secrets.randbelow(10_000) + 20_000

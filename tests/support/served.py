@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.running import free_port, send_params
+from tests.support.running import kept_port, send_params
 from tests.support.wire import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ class Served:
         self._before = before
         self._forked = forked
         self._root = root
-        self.port = settings.get("port") or free_port()
+        self.port = settings.get("port") or kept_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
         (folder / "cards").mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 from a2a_handoff.core.tracing import root_span_id, trace_id_of
 from tests.support.agents import URI, Agent, Answer, Call, card, completes, hands_on, rejects
 from tests.support.otlp_receiver import OtlpReceiver
-from tests.support.running import Broker, broker, free_port, handoff_context, running, send_params
+from tests.support.running import Broker, broker, handoff_context, kept_port, running, send_params
 from tests.support.wire import eventually
 from tests.telemetry.story import CALLER, CHAIN
 
@@ -30,6 +30,8 @@ def traced(receiver: OtlpReceiver, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def arrived(b: Broker) -> None:
+    """Wait until nothing is under way, and all that was recorded has left."""
+    eventually(lambda: not b.app.service.dispatcher.running)
     assert b.app.telemetry.flush()
 
 
@@ -74,9 +76,11 @@ def test_a_chain_through_silent_agents_is_one_tree(traced, receiver):
         arrived(traced)
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "result" in seen[0], seen
+    edges = {("a2a-handoff", "b"), ("b", "a2a-handoff"), ("a2a-handoff", "c")}
+    # A span of a request is noted once its answer is sent, which the caller may have had a moment before.
+    eventually(lambda: receiver.edges(TRACE) == edges)
     assert receiver.one_root(TRACE).span_id == root_span_id(TRACE)
     assert receiver.orphans(TRACE) == []
-    assert receiver.edges(TRACE) == {("a2a-handoff", "b"), ("b", "a2a-handoff"), ("a2a-handoff", "c")}
     names = [span.name for span in receiver.trace(TRACE)]
     assert names.count("POST /") == 2
     assert names.count("handoff b") == names.count("handoff c") == 1
@@ -149,7 +153,7 @@ def test_reads_and_errors_on_the_task_paths_have_a_span_of_their_own(traced, rec
 
 
 def test_c064_metrics_agree_with_what_happened(traced):
-    down = f"http://127.0.0.1:{free_port()}"
+    down = f"http://127.0.0.1:{kept_port()}"
     with running(Agent(completes)) as url:
         traced.register("down", card=card(down))
         traced.register("up", card=card(url))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.puller import hand_off
-from tests.support.running import Broker, broker, free_port
+from tests.support.running import Broker, broker, kept_port
 from tests.support.sockets import Socket, socket_of
 
 
@@ -147,7 +147,7 @@ def test_c092_a_cursor_that_means_nothing_here_is_answered_with_resync(b: Broker
 
 
 def test_c081_a_broker_that_stops_says_so_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    port = free_port()
+    port = kept_port()
     with broker(tmp_path, port=port) as b:
         sockets = [
             socket_of(b, "cursor", platform="cursor", events=True, instance_id=f"w-{n}") for n in range(3)

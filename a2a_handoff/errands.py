@@ -188,7 +188,7 @@ class Errands:
         if attempt is None or attempt.number != work.key.attempt or attempt.outcome is not None:
             await self._settle(work.key)
             return
-        agent = self._registry.get(h.tenant, attempt.agent_id)
+        agent = await self._agent(h, attempt)
         resent = self._has_begun(work) or h.uncertain
         if resent and await self._begun_before(work, h, attempt, agent):
             return
@@ -231,7 +231,7 @@ class Errands:
         if attempt is None or attempt.number != work.key.attempt or attempt.outcome is not None:
             await self._settle(work.key)
             return
-        agent = await self._reachable(work, attempt, self._registry.get(h.tenant, attempt.agent_id))
+        agent = await self._reachable(work, attempt, await self._agent(h, attempt))
         if agent is None:
             return
         try:
@@ -377,7 +377,7 @@ class Errands:
         if not attempt.remote.task_id:
             await self._wait_to_forward(work)
             return
-        agent = self._registry.get(h.tenant, attempt.agent_id)
+        agent = await self._agent(h, attempt)
         if agent is None:
             await self._put_back(work.key, h.policy.reconcile_every_s)
             return
@@ -395,6 +395,10 @@ class Errands:
             wait_s = max(wait_s, min(error.retry_after_s or 0.0, h.policy.retry_delay_max_s))
             await self._put_back(work.key, wait_s)
         self._accounted(work)
+
+    async def _agent(self, h: Handoff, attempt: Attempt) -> Agent | None:
+        """The agent of an attempt, though another broker registered it a moment ago."""
+        return await self._registry.find(h.tenant, attempt.agent_id)
 
     async def _wait_to_forward(self, work: Work) -> None:
         await self._put_back(work.key, grown(_FORWARD_AGAIN_S, work.claims, _FORWARD_AGAIN_MAX_S))
@@ -429,7 +433,7 @@ class Errands:
         if not attempt.remote.task_id or self._exchange.busy(h.id):
             await self._put_back(work.key, h.policy.reconcile_every_s)
             return
-        agent = self._registry.get(h.tenant, attempt.agent_id)
+        agent = await self._agent(h, attempt)
         try:
             if agent is None:
                 raise AgentError(Outcome.TARGET_UNAVAILABLE, "it is not registered any more", sent=Sent.NO)
@@ -450,7 +454,7 @@ class Errands:
         if h.state is State.INPUT_REQUIRED:
             await self._settle(work.key)
             return True
-        agent = self._registry.get(h.tenant, attempt.agent_id)
+        agent = await self._agent(h, attempt)
         if agent is None or not attempt.remote.task_id or not await self._still_asks(h, attempt, agent):
             return False
         self._misses.pop(h.id, None)
@@ -485,7 +489,7 @@ class Errands:
     async def _rescind(self, work: Work, h: Handoff) -> None:
         """Tell an agent that its offer is void. A courtesy: once, and whatever comes of it."""
         attempt = next((a for a in h.attempts if a.number == work.key.attempt), None)
-        agent = None if attempt is None else self._registry.get(h.tenant, attempt.agent_id)
+        agent = None if attempt is None else await self._agent(h, attempt)
         if attempt is not None and agent is not None and agent.interfaces:
             with contextlib.suppress(AgentError, TimeoutError):
                 async with asyncio.timeout(h.policy.ack_wait_s):
@@ -510,7 +514,7 @@ class Errands:
         if attempt is None or attempt.readiness in (Readiness.PULL, Readiness.PERSON):
             await self._settle(work.key)
             return
-        agent = self._registry.get(h.tenant, attempt.agent_id)
+        agent = await self._agent(h, attempt)
         if agent is None or not attempt.remote.task_id:
             await self._settle(work.key)  # the ACK, if it comes, makes this work anew
             return
@@ -571,7 +575,7 @@ class Errands:
         if attempt is None or over or h.state.terminal:
             await self._settle(work.key)
             return
-        agent = self._registry.get(h.tenant, attempt.agent_id)
+        agent = await self._agent(h, attempt)
         lease_s = h.policy.lease_s if agent is None else agent.lease_s
         left_s = lease_s
         if not h.state.asks:

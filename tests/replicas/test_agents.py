@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.agents import Agent, card, completes
+from tests.support.agents import Agent, asks, card, completes
 from tests.support.replicas import replicas
 from tests.support.running import WAIT_S, Broker, running
 from tests.support.sockets import socket_of
@@ -151,3 +151,22 @@ def test_the_change_stream_of_agents_tells_what_happened_elsewhere(tmp_path: Pat
         eventually(lambda: view(b, "editor") is not None)
         assert a.http.delete("/api/agents/editor").is_success
         assert list(dict.fromkeys(stream.result(WAIT_S))) == ["agent_registered", "agent_removed"]
+
+
+def test_work_for_an_agent_that_another_broker_registered_a_moment_ago_does_not_wait(tmp_path: Path) -> None:
+    """It would be put back for half a minute if whoever claims it did not ask who that is."""
+    with running(Agent(asks)) as url, replicas(tmp_path, reconcile_every=3_600) as (a, b):
+        registry = b.app.registry
+        before = registry._revision
+        a.register("asker", card=card(url))
+        task = a.send("first", context={"target_agent": "asker"})
+        assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+        async def forget() -> None:
+            """As if it had not heard of the agent so far."""
+            registry._roster.drop("default", "asker")
+            registry._revision = before
+
+        b.loop.run(forget())
+        second = b.send("second", message={"taskId": task["id"]})
+        assert second["status"]["state"] == "TASK_STATE_COMPLETED"

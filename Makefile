@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 # More than a small machine has cores, for most tests wait; 0 runs all in one process, which a debugger needs.
-WORKERS ?= 4
+WORKERS ?= 6
 SEEDS ?= 2000
 # The tests start hundreds of processes. Each would compile the package anew.
 WITH_CACHES := PYTHONDONTWRITEBYTECODE=

@@ -10,6 +10,7 @@ from __future__ import annotations
 from a2a_handoff import ports
 from a2a_handoff.ports import HandoffPage, HandoffQuery
 from a2a_handoff.stores.codec import decode_handoff
+from a2a_handoff.stores.listing import Part, parts
 from a2a_handoff.stores.postgres_server import Session
 
 
@@ -24,11 +25,20 @@ class _Values(list[object]):
 
 def _searches(query: HandoffQuery, values: _Values) -> list[str]:
     """The conditions whose rows together are the answer, without the cursor. No row meets two of them."""
+    return [where for part in parts(query.states) for where in _of(part, query, values)]
+
+
+def _of(part: Part, query: HandoffQuery, values: _Values) -> list[str]:
     terms = [f"tenant = {values.put(query.tenant)}"]
     if query.updated_after is not None:
         terms.append(f"updated_at >= {values.put(query.updated_after)}::float8")
-    if query.states:
-        terms.append(f"state = ANY ({values.put(sorted(state.value for state in query.states))}::text[])")
+    if part.among == "without result":
+        # Named, so that the planner knows that it is in the index of those, and how many there are.
+        terms.append(f"state = '{part.states[0]}'")
+    elif part.states:
+        terms.append(f"state = ANY ({values.put([state.value for state in part.states])}::text[])")
+    if part.among == "open":
+        terms.append("open")
     if query.sender:
         terms.append(f"sender = {values.put(query.sender)}")
     if query.holder:
@@ -44,10 +54,8 @@ def _searches(query: HandoffQuery, values: _Values) -> list[str]:
     if not query.agent:
         return [where]
     agent = values.put(query.agent)
-    return [
-        f"{where} AND sender = {agent}",
-        f"{where} AND holder = {agent} AND open AND sender <> {agent}",
-    ]
+    held = f"{where} AND holder = {agent} AND open AND sender <> {agent}"
+    return [f"{where} AND sender = {agent}", *([] if part.among == "without result" else [held])]
 
 
 def page_statement(query: HandoffQuery) -> tuple[str, list[object]]:

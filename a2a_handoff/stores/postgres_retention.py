@@ -9,22 +9,26 @@ from __future__ import annotations
 
 from a2a_handoff.stores.postgres_server import Session
 
-# The tenants are found by jumps over the index, so that nothing younger than ``before`` is looked at.
+# The tenants are found by jumps over the index, and of each one the oldest handoffs, so that nothing younger
+# than ``before`` is looked at. A condition that is selected stays one: of NOT EXISTS alone the planner makes
+# a join, and reads all handoffs for it.
 _OLD = """
 WITH RECURSIVE tenants(name) AS (
     SELECT min(tenant) FROM handoffs
     UNION ALL
     SELECT (SELECT min(tenant) FROM handoffs WHERE tenant > name) FROM tenants WHERE name IS NOT NULL
 )
-SELECT DISTINCT old.correlation_id
-FROM tenants JOIN handoffs AS old ON old.tenant = name AND old.updated_at < $1
-WHERE NOT EXISTS (
-    SELECT FROM handoffs AS other
-    WHERE other.correlation_id = old.correlation_id AND (
-        other.open OR other.updated_at >= $1 OR EXISTS (SELECT FROM work WHERE work.handoff_id = other.id)
-    )
-)
-LIMIT $2
+SELECT old.correlation_id FROM tenants CROSS JOIN LATERAL (
+    SELECT correlation_id FROM handoffs AS one
+    WHERE one.tenant = tenants.name AND one.updated_at < $1 AND NOT (SELECT EXISTS (
+        SELECT FROM handoffs AS other
+        WHERE other.correlation_id = one.correlation_id AND (
+            other.open OR other.updated_at >= $1
+            OR (SELECT EXISTS (SELECT FROM work WHERE work.handoff_id = other.id))
+        )
+    ))
+    ORDER BY one.updated_at, one.id LIMIT $2
+) AS old LIMIT $2
 """
 _HANDOFFS = "SELECT id FROM handoffs WHERE correlation_id = ANY($1)"
 _GONE = (
@@ -38,7 +42,7 @@ _GONE_CHAINS = "DELETE FROM chains WHERE correlation_id = ANY($1)"
 
 async def prune(session: Session, *, before: float, limit: int) -> list[str]:
     """Remove at most ``limit`` chains that were last changed before ``before``. The ids of their handoffs."""
-    chains = [chain for (chain,) in await session.rows(_OLD, before, limit)]
+    chains = list(dict.fromkeys(chain for (chain,) in await session.rows(_OLD, before, limit)))
     if not chains:
         return []
     ids = [handoff_id for (handoff_id,) in await session.rows(_HANDOFFS, chains)]

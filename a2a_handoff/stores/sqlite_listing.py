@@ -14,10 +14,13 @@ from a2a_handoff import ports
 from a2a_handoff.core.events import State
 from a2a_handoff.ports import HandoffPage, HandoffQuery
 from a2a_handoff.stores.codec import decode_handoff
+from a2a_handoff.stores.listing import WITHOUT_RESULT, Part, parts
 
 #: Nobody holds a handoff that has ended. The states are named so that the index, which begins with
 #: them, can be searched.
 _HELD = "open = 1 AND state IN ({})".format(", ".join(f"'{state}'" for state in State if not state.terminal))
+#: SQLite takes an index of some rows only for a statement that limits itself to them in the same words.
+_ENDED = "state IN ({})".format(", ".join(f"'{state}'" for state in WITHOUT_RESULT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,43 +33,54 @@ class Search:
 
 def searches(query: HandoffQuery) -> list[Search]:
     """The searches whose rows together are the answer, without the cursor. No row is in two of them."""
+    return [search for part in parts(query.states) for search in _of(part, query)]
+
+
+def _of(part: Part, query: HandoffQuery) -> list[Search]:
     terms = ["tenant = :tenant"]
-    index = "handoffs_by_update"
     if query.updated_after is not None:
         terms.append("updated_at >= :updated_after")
-    if query.states:
-        terms.append(f"state IN ({', '.join(_names(query.states))})")
+    if part.states:
+        terms.append(f"state IN ({', '.join(f':{state}' for state in part.states)})")
+    if part.among == "open":
+        terms.append("open = 1")
+    if part.among == "without result":
+        terms.append(_ENDED)
     if query.sender:
         terms.append("sender = :sender")
-        index = "handoffs_by_sender"
     if query.holder:
         terms.append(f"holder = :holder AND {_HELD}")
-        index = "handoffs_open"
     if query.face:
         terms.append("face = :face AND face <> ''")
-        index = "handoffs_by_face"
     if query.context_id:
         terms.append("context_id = :context_id")
-        index = "handoffs_by_context"
     if query.correlation_id:
         terms.append("correlation_id = :correlation_id")
-        index = "handoffs_by_chain"
-    where = " AND ".join(terms)
+    where, index = " AND ".join(terms), _index(part, query)
     if not query.agent:
         return [Search(index, where)]
     # By update alone would walk through the whole tenant to find the few rows of an agent.
-    narrow = index != "handoffs_by_update"
-    return [
-        Search(index if narrow else "handoffs_by_sender", f"{where} AND sender = :agent"),
-        Search(
-            index if narrow else "handoffs_open",
-            f"{where} AND holder = :agent AND {_HELD} AND sender <> :agent",
-        ),
-    ]
+    wide = index == "handoffs_by_update"
+    found = [Search("handoffs_by_sender" if wide else index, f"{where} AND sender = :agent")]
+    if part.among != "without result":
+        held = f"{where} AND holder = :agent AND {_HELD} AND sender <> :agent"
+        found.append(Search("handoffs_open" if wide or index == "handoffs_by_sender" else index, held))
+    return found
 
 
-def _names(states: frozenset[State]) -> list[str]:
-    return [f":{state}" for state in sorted(states)]
+def _index(part: Part, query: HandoffQuery) -> str:
+    """The index with the fewest rows to look at."""
+    if query.correlation_id:
+        return "handoffs_by_chain"
+    if query.context_id:
+        return "handoffs_by_context"
+    if part.among == "open" or query.holder:
+        return "handoffs_open"
+    if part.among == "without result":
+        return "handoffs_without_result"
+    if query.face:
+        return "handoffs_by_face"
+    return "handoffs_by_sender" if query.sender else "handoffs_by_update"
 
 
 def page_statement(query: HandoffQuery) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -748,6 +749,7 @@ QUERIES: list[tuple[dict[str, Any], list[int]]] = [
     ({"states": frozenset({State.OFFERED})}, [9, 1]),
     ({"states": frozenset({State.COMPLETED, State.REQUESTED})}, [11, 8, 7, 4, 3, 0]),
     ({"states": frozenset({State.ESCALATED})}, []),
+    ({"states": frozenset({State.REQUESTED, State.OFFERED})}, [9, 8, 4, 1, 0]),
     ({"holder": "billing", "states": frozenset({State.OFFERED})}, [9, 1]),
     ({"holder": "billing", "states": frozenset({State.COMPLETED})}, []),
     ({"correlation_id": "chain-0"}, [1, 0]),
@@ -779,6 +781,48 @@ def test_a_listing_holds_what_meets_all_filters_newest_first(
         whole = await store.list_handoffs(replace(query, limit=100))
         assert page.total == len(whole.handoffs)
         assert whole.next is None
+
+    disk.run(body)
+
+
+ENDS: tuple[tuple[ev.Event, ...], ...] = (
+    (acknowledged_event("billing"), completed_event()),
+    (ev.HandoffFailed(at=NOW, attempt=1, outcome=ev.Outcome.TARGET_FAILED, detail=""),),
+    (ev.HandoffReturned(at=NOW, outcome=ev.Outcome.TIMEOUT, detail=""),),
+    (ev.HandoffCanceled(at=NOW, confirmed=True),),
+    (ev.HandoffExpired(at=NOW, detail=""),),
+    (),
+)
+
+
+@pytest.mark.parametrize("agent", ["", "anna", "billing"])
+def test_a_listing_by_several_states_is_that_of_each_put_together(disk: Disk, agent: str) -> None:
+    async def body(store: Store) -> None:
+        writes = [
+            first_write(
+                f"h-{n:02}",
+                offered_event("billing", at=NOW + n),
+                *(replace(end, at=NOW + n) for end in ENDS[n % 6]),
+                at=NOW + n,
+                sender=("anna", "bert")[n % 2],
+            )
+            for n in range(24)
+        ]
+        await store.commit(commit_of(*writes))
+        made = [write.handoff for write in reversed(writes)]
+        for count in (1, 2, 3):
+            for states in map(frozenset, combinations(sorted({h.state for h in made}), count)):
+                wanted = [h.id for h in made if h.state in states and agent in ("", h.sender, h.holder)]
+                query = HandoffQuery(tenant="default", agent=agent, states=states, limit=3)
+                seen: list[str] = []
+                page = await store.list_handoffs(query)
+                while True:
+                    assert page.total == len(wanted)
+                    seen += [h.id for h in page.handoffs]
+                    if page.next is None:
+                        break
+                    page = await store.list_handoffs(replace(query, before=page.next))
+                assert seen == wanted
 
     disk.run(body)
 

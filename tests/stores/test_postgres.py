@@ -36,6 +36,7 @@ from a2a_handoff.stores import (
     postgres_batch,
     postgres_broadcasts,
     postgres_replicas,
+    postgres_retention,
     postgres_webhooks,
 )
 from a2a_handoff.stores import postgres_work as work_table
@@ -763,7 +764,7 @@ def test_c073_readers_share_few_connections_and_read_while_the_writer_waits(
 TABLES = ("handoffs", "events", "work", "chains", "request_keys", "aliases", "broadcasts", "webhooks")
 FILL = """
 INSERT INTO handoffs SELECT 'h-' || n, CASE WHEN n % 5 = 0 THEN 'other' ELSE 'default' END, 's-' || n % 499, 'c-' || n / 4, 'x-' || n / 3, n, n, 3,
-    CASE WHEN n % 51 = 0 THEN 'offered' ELSE 'completed' END, n % 51 = 0,
+    CASE WHEN n % 51 = 0 THEN 'offered' WHEN n % 53 = 0 THEN 'failed' ELSE 'completed' END, n % 51 = 0,
     CASE WHEN n % 51 = 0 THEN 'a-' || n % 100 ELSE '' END, CASE WHEN n % 9 = 0 THEN 'f-' || n % 40 ELSE '' END,
     decode(repeat('ab', 300), 'hex') FROM generate_series(1, 20000) AS n;
 INSERT INTO events SELECT n, 'h-' || n / 3, n % 3 + 1, 'T', decode(repeat('ab', 300), 'hex')
@@ -777,6 +778,7 @@ INSERT INTO work SELECT 'h-' || n, 'deadline', 0, '', n, n, CASE WHEN n % 40 = 0
 INSERT INTO broadcasts SELECT n, 'b', 'default', 'w-' || n % 3, '', '', '', '', n, n FROM generate_series(1, 9000) AS n;
 INSERT INTO webhooks SELECT 'h-' || n, 'w', 'e', '' FROM generate_series(1, 9000) AS n;
 """
+FEW = frozenset({State.OFFERED, State.FAILED, State.RETURNED})
 QUERIES = [
     HandoffQuery(
         tenant="default", sender=sender, agent=agent, holder=holder, face=face, states=states,
@@ -784,7 +786,7 @@ QUERIES = [
     )
     for sender, agent, holder, face, states, correlation_id, context_id, updated_after, before in product(
         ("", "s-7"), ("", "a-50"), ("", "a-50"), ("", "f-9"),
-        (frozenset[State](), frozenset({State.OFFERED, State.COMPLETED})),
+        (frozenset[State](), frozenset({State.OFFERED, State.COMPLETED}), FEW),
         ("", "c-7"), ("", "x-7"), (None, 19000.0), (None, (15000.0, "h-1")),
     )
 ]  # fmt: skip
@@ -844,7 +846,7 @@ def test_no_query_reads_a_whole_table(server: Postgres, database: str) -> None:
                 text = await plan(*page_statement(query))
                 assert scans(text) == [], (query, text)
             plain = await plan(
-                *page_statement(HandoffQuery(tenant="default", states=frozenset({State.OFFERED})))
+                *page_statement(HandoffQuery(tenant="default", states=frozenset({State.COMPLETED})))
             )
             assert re.search(r"Index Only Scan using handoffs_by_(update|sender)", plain), plain
         finally:
@@ -883,11 +885,37 @@ def test_a_page_reads_few_rows_whatever_narrows_it(server: Postgres, database: s
                 HandoffQuery(tenant="default", agent="s-7"),
                 HandoffQuery(tenant="default", agent="a-50"),
                 HandoffQuery(tenant="default", face="f-9"),
+                HandoffQuery(tenant="default", states=frozenset({State.FAILED})),
+                HandoffQuery(tenant="default", states=frozenset({State.RETURNED})),
+                HandoffQuery(tenant="default", states=frozenset({State.REQUESTED})),
+                HandoffQuery(tenant="default", states=frozenset({State.FAILED, State.RETURNED})),
+                HandoffQuery(tenant="default", states=frozenset({State.EXPIRED}), sender="s-7"),
+                HandoffQuery(tenant="default", states=frozenset({State.REQUESTED}), agent="s-7"),
             ):
                 statement, values = page_statement(query)
                 explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
                 (plan,) = json.loads(await connection.fetchval(explain, *values))
                 assert rows_read(plan["Plan"]) <= 4 * query.limit, (query, plan)
+        finally:
+            await connection.close()
+
+    asyncio.run(main())
+
+
+def test_old_chains_are_found_without_reading_the_others(server: Postgres, database: str) -> None:
+    async def main() -> None:
+        async with opened(server.url(database)):
+            pass
+        connection: Any = await asyncpg.connect(server.url(database))
+        try:
+            await connection.execute(FILL)
+            await connection.execute("DELETE FROM work")
+            await connection.execute("VACUUM ANALYZE")
+            explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {postgres_retention._OLD}"
+            for before in (100.0, 10_000.0, 19_000.0):
+                (plan,) = json.loads(await connection.fetchval(explain, before, 20))
+                assert plan["Plan"]["Actual Rows"] == 20
+                assert rows_read(plan["Plan"]) <= 400, plan
         finally:
             await connection.close()
 

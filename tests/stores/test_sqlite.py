@@ -504,6 +504,7 @@ def test_any_other_url_is_refused_without_repeating_what_may_be_secret(url: str)
 
 # --- plans ---------------------------------------------------------------------------------------
 
+FEW = frozenset({State.OFFERED, State.FAILED, State.RETURNED})
 QUERIES = [
     HandoffQuery(
         tenant="default",
@@ -522,7 +523,7 @@ QUERIES = [
         ("", "bert"),
         ("", "carl"),
         ("", "dora"),
-        (frozenset[State](), frozenset({State.OFFERED, State.COMPLETED})),
+        (frozenset[State](), frozenset({State.OFFERED, State.COMPLETED}), FEW),
         ("", "chain"),
         ("", "context"),
         (None, NOW),
@@ -574,6 +575,22 @@ def test_a_plain_listing_needs_no_sorting(schema: sqlite3.Connection) -> None:
         assert "USE TEMP B-TREE FOR ORDER BY" not in steps[:-1]
         steps = plan(schema, total_statement(query), values(query))
         assert any("USING COVERING INDEX" in step for step in steps)
+    schema.close()
+
+
+@pytest.mark.parametrize("agent", ["", "anna"])
+def test_a_listing_of_few_among_many_looks_at_those_few(schema: sqlite3.Connection, agent: str) -> None:
+    for query in (
+        HandoffQuery(tenant="default", states=FEW, agent=agent),
+        HandoffQuery(tenant="default", states=FEW),
+    ):
+        for statement in (page_statement(query), total_statement(query)):
+            steps = [step for step in plan(schema, statement, values(query)) if "handoffs" in step]
+            found = [re.search(r"INDEX (\w+)", step) for step in steps]
+            assert {one[1] for one in found if one} == {"handoffs_open", "handoffs_without_result"}, steps
+            for step in steps:
+                assert re.search(r"tenant=\?", step), step
+                assert re.search(r"state=\?", step), step
     schema.close()
 
 

@@ -89,7 +89,7 @@ class Broadcasts:
         sender = self._sender(principal, sender)
         agent = self._registry.get(principal.tenant, sender)
         if agent is not None:
-            self._registry.called(principal, agent.agent_id)
+            self._registry.presence.called(principal, agent.agent_id)
         workspace = workspace or (agent.workspace if agent is not None else DEFAULT_WORKSPACE)
         _check(channel, message, data, workspace)
         now = self._clock.now()
@@ -133,7 +133,7 @@ class Broadcasts:
         if agent is not None:
             if not speaks_for_itself(principal, agent.agent_id):
                 raise HandoffError(Code.AGENT_NOT_FOUND, f"There is no agent {agent_id[:64]!r} of yours.")
-            self._registry.called(principal, agent.agent_id)
+            self._registry.presence.called(principal, agent.agent_id)
         workspace = workspace or (agent.workspace if agent is not None else DEFAULT_WORKSPACE)
         owner = mark(principal.tenant, workspace)
         given = read_cursor(after) if after else Cursor(epoch=self.epoch, owner=owner)

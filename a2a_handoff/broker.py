@@ -158,7 +158,7 @@ class HandoffBroker:
             if earlier is None:
                 raise
             return await self._repeat(DuplicateRequest(earlier.handoff_id, earlier.digest), incoming)
-        self.registry.called(principal, handoff.sender)
+        self.registry.presence.called(principal, handoff.sender)
         return Accepted(handoff=handoff, created=True)
 
     async def _acknowledged_by_call(self, intake: Intake, incoming: Incoming) -> None:
@@ -486,7 +486,7 @@ class HandoffBroker:
     async def _hear(self, principal: Principal, handoff_id: str, actor: str) -> Handoff:
         """The handoff that an agent acts on; that it acts is a sign of life. Without a name: the holder."""
         handoff = await self.get(principal, handoff_id)
-        self.registry.called(principal, actor or handoff.holder)
+        self.registry.presence.called(principal, actor or handoff.holder)
         return handoff
 
     def _actor(self, principal: Principal, claim: Claim) -> str:

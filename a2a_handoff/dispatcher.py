@@ -17,11 +17,12 @@ from typing import Any
 from a2a_handoff import chores
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.callbacks import Callbacks
+from a2a_handoff.claims import Claims
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State, WorkKind
 from a2a_handoff.courier import Courier
-from a2a_handoff.errands import Claims, Errands, grown
+from a2a_handoff.errands import Errands, grown
 from a2a_handoff.exchange import Exchange
 from a2a_handoff.hearing import Hearing
 from a2a_handoff.ledger import IDLE_S, WORK_TOPIC, Ledger, WorkLost

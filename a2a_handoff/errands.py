@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.claims import Claims
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Readiness
 from a2a_handoff.core.errors import ERRORS, Code, HandoffError
@@ -21,17 +22,13 @@ from a2a_handoff.core.events import Command, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.courier import Courier
 from a2a_handoff.exchange import Exchange
-from a2a_handoff.ledger import WORK_TOPIC, Ledger, WorkLost
+from a2a_handoff.ledger import Ledger, WorkLost
 from a2a_handoff.ports import (
     AgentClient,
     AgentError,
     Clock,
-    Notifier,
     RemoteState,
     Sent,
-    SharedStore,
-    Store,
-    StoreUnavailable,
     Work,
     WorkKey,
 )
@@ -41,80 +38,12 @@ from a2a_handoff.wire.delivery import rescind_delivery, traceparent_of
 _LOG = logging.getLogger("a2a_handoff.dispatcher")
 
 _HEARD_FROM_S = 5.0
-_STORE_AGAIN_S = 1.0
 _FORWARD_AGAIN_S = 0.5
 _FORWARD_AGAIN_MAX_S = 8.0
 _RETRIES_MAX = 10
-#: A claim that is older was perhaps lost meanwhile: this process may have stood still. Others do not hold it
-#: for gone sooner.
-_SURE_S = 1.5
 _SENDING = frozenset({WorkKind.DELIVER, WorkKind.PROBE})
 
 Handler = Callable[[Work, Handoff], Awaitable[None]]
-
-
-class Claims:
-    """The work that this process holds, and how it lets go of it."""
-
-    def __init__(self, *, store: Store, ledger: Ledger, notifier: Notifier, clock: Clock) -> None:
-        self._store = store
-        self._ledger = ledger
-        self._notifier = notifier
-        self._clock = clock
-        self._shared = store if isinstance(store, SharedStore) else None
-        self._since: dict[WorkKey, float] = {}
-        self.stopping = False
-        """Set at the end: then what cannot be put back at once is left to the next start."""
-        self.paused = False
-        """Set while nothing is begun here: what is put back is for others."""
-
-    def took(self, key: WorkKey, at: float) -> None:
-        """Work was claimed at a time."""
-        if self._shared is not None:
-            self._since[key] = at
-
-    def let_go(self, key: WorkKey) -> None:
-        """Nobody is at that work here any more."""
-        self._since.pop(key, None)
-
-    async def still_ours(self, key: WorkKey) -> bool:
-        """Whether no other broker has taken work over, as it may after this one stood still.
-
-        Asked before an effect that must not happen twice. Raises ``StoreUnavailable``.
-        """
-        if self._shared is None:
-            return True
-        now = self._clock.now()
-        since = self._since.get(key, now)  # what was not claimed here is nobody else's either
-        if 0.0 <= now - since <= _SURE_S:
-            return True
-        kept = await self._shared.keep_work(key, now=now)
-        if kept and key in self._since:
-            self._since[key] = now
-        return kept
-
-    async def put_back(self, key: WorkKey, in_s: float) -> None:
-        """Give work back, however long the store cannot write: held and not done it would never be done."""
-        while True:
-            try:
-                await self._store.release_work(key, due_at=self._clock.now() + in_s)
-            except StoreUnavailable:
-                if self.stopping:
-                    return
-                await asyncio.sleep(_STORE_AGAIN_S)
-                continue
-            others_too = self.stopping or self.paused
-            (self._notifier.publish if others_too else self._notifier.wake)(WORK_TOPIC)
-            return
-
-    async def settle(self, key: WorkKey) -> None:
-        """Work that is done and changed nothing."""
-        try:
-            await self._ledger.settle(key)
-        except (StoreUnavailable, HandoffError):
-            await self.put_back(key, _STORE_AGAIN_S)
-        except WorkLost:
-            pass  # who has it settles it
 
 
 class Errands:
@@ -200,7 +129,7 @@ class Errands:
             if ready is None:
                 return
             h, attempt = ready
-        elif attempt.readiness is Readiness.PROBE and not self._registry.heard_within(
+        elif attempt.readiness is Readiness.PROBE and not self._registry.presence.heard_within(
             h.tenant, agent.agent_id, _HEARD_FROM_S
         ):
             # Work of its own: after a crash meanwhile it is plain that nothing was sent.
@@ -239,7 +168,7 @@ class Errands:
         except AgentError as error:
             await self._failed(work, attempt, error.outcome, error.detail, again=True)
             return
-        self._registry.heard_from(h.tenant, agent.agent_id)
+        self._registry.presence.heard_from(h.tenant, agent.agent_id)
         await self._ledger.swap(work.key, self._now(WorkKind.DELIVER, attempt))
 
     def _now(self, kind: WorkKind, attempt: Attempt) -> ev.Schedule:
@@ -307,7 +236,7 @@ class Errands:
                     work, attempt, error.outcome, error.detail, again=retry, retry_after_s=error.retry_after_s
                 )
             return None
-        self._registry.heard_from(h.tenant, agent.agent_id)
+        self._registry.presence.heard_from(h.tenant, agent.agent_id)
         if not answer.ready:
             await self._change(
                 work,
@@ -409,7 +338,7 @@ class Errands:
             update = await self._client.get(agent, attempt.remote.task_id)
         except AgentError:
             return False
-        self._registry.heard_from(h.tenant, agent.agent_id)
+        self._registry.presence.heard_from(h.tenant, agent.agent_id)
         return update.state is not None and update.state.asks
 
     async def _forward_to_leaf(self, work: Work, h: Handoff) -> None:
@@ -579,7 +508,7 @@ class Errands:
         lease_s = h.policy.lease_s if agent is None else agent.lease_s
         left_s = lease_s
         if not h.state.asks:
-            left_s -= self._registry.silent_s(h.tenant, attempt.agent_id)
+            left_s -= self._registry.presence.silent_s(h.tenant, attempt.agent_id)
         if left_s > 0:
             await self._put_back(work.key, left_s)
             return

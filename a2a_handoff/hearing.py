@@ -68,7 +68,7 @@ class Hearing:
         agent = None if attempt is None else await self._registry.find(h.tenant, attempt.agent_id)
         if attempt is None or agent is None:
             raise HandoffError(Code.TASK_NOT_FOUND)
-        self._registry.heard_from(h.tenant, agent.agent_id)
+        self._registry.presence.heard_from(h.tenant, agent.agent_id)
         said = notification_of(body, agent)
         if attempt is not h.attempt or attempt.outcome is not None or not _held(h):
             await self._late(h, attempt, said)

@@ -165,7 +165,7 @@ class Inbox:
         if agent is None:
             return []
         self._check_owner(principal, agent)
-        self._registry.called(principal, agent.agent_id)
+        self._registry.presence.called(principal, agent.agent_id)
         return await self._offers(agent, fetched=False)
 
     async def watch(
@@ -220,7 +220,7 @@ class Inbox:
             topics += (broadcast_topic(agent.tenant, agent.workspace), BROADCASTS_TOPIC)
         with ExitStack() as held:
             if agent.readiness in _FETCHED:
-                held.enter_context(self._registry.connected(agent.tenant, agent.agent_id))
+                held.enter_context(self._registry.presence.connected(agent.tenant, agent.agent_id))
             listener = held.enter_context(self._notifier.listen(*topics))
             seat = Seat(
                 self,

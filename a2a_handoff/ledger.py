@@ -424,18 +424,18 @@ class Ledger:
     def _tell_registry(self, h: Handoff, event: Event) -> None:
         match event:
             case ev.HandoffOffered(agent_id=agent_id, readiness=readiness):
-                self._registry.note_offered(h.tenant, agent_id)
+                self._registry.presence.note_offered(h.tenant, agent_id)
                 if readiness in (Readiness.PULL, Readiness.PERSON):
                     self._notifier.wake(inbox_topic(h.tenant, agent_id))
             case ev.RedeliveryScheduled() if h.holder:
                 self._notifier.wake(inbox_topic(h.tenant, h.holder))
             case ev.HandoffAcknowledged(agent_id=agent_id, at=at):
                 offered_at = h.attempts[-1].offered_at
-                self._registry.note_acknowledged(h.tenant, agent_id, response_s=at - offered_at)
+                self._registry.presence.note_acknowledged(h.tenant, agent_id, response_s=at - offered_at)
             case ev.AttemptEnded(agent_id=agent_id, outcome=outcome):
-                self._registry.note_ended(h.tenant, agent_id, outcome)
+                self._registry.presence.note_ended(h.tenant, agent_id, outcome)
             case ev.HandedOff():
-                self._registry.note_ended(h.tenant, h.attempts[-1].agent_id, None)
+                self._registry.presence.note_ended(h.tenant, h.attempts[-1].agent_id, None)
             case (
                 ev.HandoffCompleted()
                 | ev.HandoffFailed()
@@ -447,7 +447,7 @@ class Ledger:
                 if last is not None and last.outcome is None and not h.leaf_id:
                     returned = isinstance(event, ev.HandoffReturned)  # nobody took on what it handed on
                     outcome = Outcome.RELEASED if returned else h.outcome
-                    self._registry.note_ended(h.tenant, last.agent_id, outcome)
+                    self._registry.presence.note_ended(h.tenant, last.agent_id, outcome)
             case _:
                 pass
 

@@ -1,12 +1,13 @@
-"""Who the agents are, how they are doing, and who may take a handoff.
+"""Who the agents are, and who may take a handoff.
 
-Duty: register, refresh and remove agents; read the folder of example cards; keep their vitals; answer
-the questions of routing from memory.
+Duty: register and remove agents; read the folder of example cards; answer the questions of routing from
+memory.
 Rules: every agent of every tenant is in memory, the store is asked at start and on a change. A card is
-read and judged at registration and nowhere else. Nothing here blocks traffic: a refresh that fails, or finds
-a card that is not taken, leaves the card as it was. A card whose signature was verified is not replaced by
-one whose signature is not. Agents of the card folder are not stored; the folder is read at each start.
-Not here: matching itself (``core.matching``), what a card means (``wire.cards``), fetching (``client``).
+judged when it is registered or read again, and nowhere else. A card whose signature was verified is not
+replaced by one whose signature is not. Agents of the card folder are not stored; the folder is read at each
+start.
+Not here: how agents are doing (``presence``), reading cards again (``card_refresh``), matching itself
+(``core.matching``), what a card means (``wire.cards``), fetching (``client``).
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from a2a_handoff import chores
+from a2a_handoff.card_refresh import REFRESH_EVERY_S, CardRefresh
 from a2a_handoff.core.agents import (
-    HEARD_WINDOW_S,
     PRESENCE_WINDOW_S,
     Agent,
     AgentView,
@@ -35,13 +34,12 @@ from a2a_handoff.core.agents import (
     fold,
 )
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Candidate, Outcome, Resolution
+from a2a_handoff.core.events import Candidate, Resolution
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.matching import DEFAULT_WORKSPACE, PASSED_OVER_MAX, absence, resolve, supervisors
 from a2a_handoff.core.question import Question
 from a2a_handoff.core.roster import Facet, Roster
 from a2a_handoff.core.rules import RoutingRules, shipped
-from a2a_handoff.core.vitals import Vitals
 from a2a_handoff.ports import (
     CardFetcher,
     CardVerifier,
@@ -50,36 +48,19 @@ from a2a_handoff.ports import (
     Principal,
     Scope,
     SharedStore,
-    Sign,
     Store,
     StoreUnavailable,
 )
-from a2a_handoff.wire import renewal
+from a2a_handoff.presence import AGENTS_TOPIC, Presence
 from a2a_handoff.wire.cards import DEFAULT_LEASE_S, agent_of, canonical_url, check
-
-#: Published when an agent comes (or comes back) that may take what waits for somebody.
-ARRIVALS_TOPIC = "arrivals"
 
 #: Announced to the other brokers on the store when it has something new: events, agents, broadcasts.
 NEWS_TOPIC = "news"
-
-#: Published when the other brokers on the store are to be told of an agent at once.
-SIGNS_TOPIC = "signs"
-
-#: Published when an agent comes, changes or goes, by what it says itself: silence says nothing.
-AGENTS_TOPIC = "agents"
 
 AGENTS_MAX = 20_000
 
 _LOG = logging.getLogger("a2a_handoff.registry")
 _AUDIT = logging.getLogger("a2a_handoff.audit")
-_REFRESH_EVERY_S = 300.0
-#: Seconds that pass at least between two looks at one card because of calls that failed.
-_LOOK_AGAIN_S = 30.0
-#: Cards that are read at the same time.
-_READ_AT_ONCE = 8
-#: How calls end if an agent is not any more what its card says.
-_SMELLS_OF_CHANGE = frozenset({Outcome.INVALID_RESPONSE, Outcome.TARGET_AUTH, Outcome.TARGET_UNAVAILABLE})
 _UNCHECKED = Signature()
 
 
@@ -121,32 +102,39 @@ class Registry:
         rules: RoutingRules | None = None,
         presence_s: float = PRESENCE_WINDOW_S,
         lease_s: float = DEFAULT_LEASE_S,
-        refresh_s: float = _REFRESH_EVERY_S,
+        refresh_s: float = REFRESH_EVERY_S,
         breaker: Breaker | None = None,
         verifier: CardVerifier | None = None,
     ) -> None:
         self._store = store
         self._shared = store if isinstance(store, SharedStore) else None
         self._revision = -1
-        self._signs: dict[tuple[str, str], bool] = {}
-        self._soon = False
-        self._open: set[tuple[str, str]] = set()
         self._clock = clock
         self._notifier = notifier
         self._fetcher = fetcher
         self._rules = rules or shipped()
-        self._presence_s = presence_s
         self._lease_s = lease_s
-        self._refresh_s = refresh_s
-        self._breaker = breaker
         self._verifier = verifier
-        self._suspects: dict[tuple[str, str], float] = {}
-        self._suspicion = asyncio.Event()
-        self._roster = Roster(self._view)
-        self._vitals: dict[tuple[str, str], Vitals] = {}
         self._changing = asyncio.Lock()
-        self._loaded_at = clock.monotonic()
-        self._chores: list[asyncio.Task[None]] = []
+        self.presence = Presence(
+            self.get,
+            clock=clock,
+            notifier=notifier,
+            presence_s=presence_s,
+            breaker=breaker,
+            shared=self._shared is not None,
+        )
+        self._roster = Roster(self.presence.view)
+        self.cards = CardRefresh(
+            self._roster,
+            fetcher=fetcher,
+            verify=self._verify,
+            put=self._replace,
+            presence=self.presence,
+            clock=clock,
+            lease_s=lease_s,
+            every_s=refresh_s,
+        )
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -166,7 +154,7 @@ class Registry:
             for name, body in await asyncio.to_thread(_files_of, folder):
                 self._load_file(name, body, tenant)
         await self.recount()
-        self._chores = [chores.begin(self._keep_fresh, "card-refresh")]
+        self.cards.start()
 
     def _judged_again(self, agent: Agent) -> Agent:
         """A stored agent under the rules of now: they may demand a signature that it was taken without."""
@@ -178,12 +166,7 @@ class Registry:
 
     async def recount(self) -> None:
         """Count by the store what each agent has. Raises ``StoreUnavailable``."""
-        counted = await self._store.in_flight()
-        for key, vitals in self._vitals.items():
-            if key not in counted:
-                vitals.held(0)
-        for (owner, agent_id), count in counted.items():
-            self._vitals_of(owner, agent_id).held(count)
+        self.presence.recount(await self._store.in_flight())
 
     def _load_file(self, name: str, body: bytes, tenant: str) -> None:
         said = Registration(agent_id=name, card=body)
@@ -198,7 +181,7 @@ class Registry:
 
     async def close(self) -> None:
         """Stop refreshing cards."""
-        await chores.end(self._chores)
+        await self.cards.close()
 
     # --- registrations ---------------------------------------------------------------------------
 
@@ -244,14 +227,9 @@ class Registry:
         # An open broker does not know who calls: only a pull agent, which nobody else would register,
         # and an address that has just answered are signs of life.
         itself = principal.name and fold(principal.name) == fold(agent.agent_id)
-        vitals = self._vitals_of(tenant, agent.agent_id)
-        vitals.returned(self._clock.monotonic())
-        self._tell(tenant, agent.agent_id, said=True, soon=True)
-        if fetched or itself or not agent.interfaces:
-            vitals.heard(self._clock.monotonic(), now)
-        self._arrived()
+        self.presence.registered(agent, alive=bool(fetched or itself or not agent.interfaces))
         self._notifier.tell(NEWS_TOPIC)
-        return self._view(agent), new
+        return self.presence.view(agent), new
 
     def _identify(self, agent: Agent, *, named: bool) -> tuple[Agent, Agent | None]:
         """The agent under the id that it is known by, and its registration so far."""
@@ -308,7 +286,7 @@ class Registry:
             except StoreUnavailable as error:
                 raise HandoffError(Code.UNAVAILABLE, retry_after_s=1.0) from error
             self._roster.drop(agent.tenant, agent.agent_id)
-            self._forget(agent.tenant, agent.agent_id)
+            self.presence.forget(agent.tenant, agent.agent_id)
         self._notifier.wake(AGENTS_TOPIC)
         self._notifier.tell(NEWS_TOPIC)
 
@@ -330,9 +308,9 @@ class Registry:
             for agent in fresh:
                 self._roster.put(agent)
             for key in gone:
-                self._forget(*key)
+                self.presence.forget(*key)
         if fresh:
-            self._arrived()
+            self.presence.arrived()
         elif gone:
             self._notifier.wake(AGENTS_TOPIC)
 
@@ -351,17 +329,7 @@ class Registry:
         """What an agent says of itself. Raises ``agent_not_found``: register anew; ``forbidden``."""
         await self.find(principal.tenant, agent_id)
         agent = self._own(principal, agent_id)
-        before = self._view(agent)
-        vitals = self._vitals_of(agent.tenant, agent.agent_id)
-        vitals.heard(self._clock.monotonic(), self._clock.now())
-        vitals.beat(self._clock.monotonic(), status, in_flight)
-        self._tell(agent.tenant, agent.agent_id, said=True, soon=before.status is not status)
-        after = self._view(agent)
-        if absence(before) and not absence(after):
-            self._arrived()
-        elif before.status is not after.status:
-            self._notifier.wake(AGENTS_TOPIC)
-        return after
+        return self.presence.beat(agent, status, in_flight)
 
     def _own(self, principal: Principal, agent_id: str) -> Agent:
         principal.require(Scope.WORK)
@@ -378,81 +346,6 @@ class Registry:
         if self._verifier is None or not card:
             return _UNCHECKED
         return await self._verifier.verify(card)
-
-    async def _keep_fresh(self) -> None:
-        """Read all cards again from time to time, and at once those of agents that seem to have changed."""
-        clock = asyncio.get_running_loop().time
-        due = clock() + self._refresh_s
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._suspicion.wait(), max(0.0, due - clock()))
-            if clock() >= due:
-                due = clock() + self._refresh_s
-                await self.refresh_cards()
-            if self._suspicion.is_set():
-                await self.refresh_suspects()
-
-    def _suspect(self, agent: Agent) -> None:
-        """A call to an agent failed as it would if its card were out of date."""
-        now = self._clock.monotonic()
-        key = (agent.tenant, agent.agent_id)
-        if agent.card_url and now >= self._suspects.get(key, 0.0):
-            self._suspects[key] = float("inf")
-            self._suspicion.set()
-
-    async def refresh_suspects(self) -> int:
-        """Read the cards again of agents that seem to have changed. How many had."""
-        self._suspicion.clear()
-        keys = [key for key, until in self._suspects.items() if until == float("inf")]
-        self._suspects |= dict.fromkeys(keys, self._clock.monotonic() + _LOOK_AGAIN_S)
-        found = [entry.agent for key in keys if (entry := self._roster.find(*key)) is not None]
-        return await self._refresh_each(found)
-
-    async def refresh_cards(self) -> int:
-        """Read every card again that has an address. How many had changed.
-
-        What a registration said over the old card stays said over the new one.
-        """
-        self._suspects.clear()
-        return await self._refresh_each([entry.agent for entry in self._roster if entry.agent.card_url])
-
-    async def _refresh_each(self, agents: Iterable[Agent]) -> int:
-        """A few at a time: those that do not answer must not hold up the others."""
-        places = asyncio.Semaphore(_READ_AT_ONCE)
-
-        async def refreshed(agent: Agent) -> bool:
-            async with places:
-                try:
-                    return await self._refresh(agent)
-                except (HandoffError, StoreUnavailable) as error:
-                    _LOG.info("card of %s is kept as it was: %s", agent.agent_id, error)
-                    return False
-
-        return sum(await asyncio.gather(*map(refreshed, agents)))
-
-    async def _refresh(self, agent: Agent) -> bool:
-        card = await self._fetcher.fetch_changed(agent.card_url, agent.card_etag)
-        self._vitals_of(agent.tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
-        body = agent.card if card is None else card.body
-        found_at, etag = (agent.card_url, agent.card_etag) if card is None else (card.url, card.etag)
-        try:
-            signature = await self._verify(body)
-            renewed = renewal.renewed(
-                agent, body, signature, lease_s=self._lease_s, found_at=found_at, etag=etag
-            )
-        except HandoffError as error:
-            notice = renewal.notice(error, changed=body != agent.card)
-            if notice != agent.card_notice:
-                _LOG.warning("card of %s: %s", agent.agent_id, notice)
-                await self._replace(agent, replace(agent, card_notice=notice))
-            return False
-        if renewed == agent or not await self._replace(agent, renewed):
-            return False
-        if body == agent.card and renewed.signature == agent.signature:
-            return False
-        _LOG.info("card of %s has changed: %s", agent.agent_id, renewal.changes(agent, renewed))
-        self._arrived()
-        return True
 
     async def _replace(self, agent: Agent, by: Agent) -> bool:
         """Put another record in the place of one. False if it was registered anew meanwhile."""
@@ -484,175 +377,12 @@ class Registry:
     def view(self, tenant: str, agent_id: str) -> AgentView | None:
         """An agent and how it is doing."""
         agent = self.get(tenant, agent_id)
-        return self._view(agent) if agent else None
+        return self.presence.view(agent) if agent else None
 
     def views(self, tenant: str, facets: Iterable[Facet] = ()) -> list[AgentView]:
         """Every agent of a tenant that has all of ``facets``, and how it is doing, by id."""
         entries = self._roster.entries(tenant)
-        return [self._view(entries[key].agent) for key in sorted(self._roster.having(tenant, facets))]
-
-    def _view(self, agent: Agent) -> AgentView:
-        return self._vitals_of(agent.tenant, agent.agent_id).view(agent, self._clock.monotonic())
-
-    def _vitals_of(self, tenant: str, agent_id: str) -> Vitals:
-        key = (tenant, agent_id)
-        vitals = self._vitals.get(key)
-        if vitals is None:
-            vitals = self._vitals[key] = Vitals(presence_s=self._presence_s, breaker=self._breaker)
-        return vitals
-
-    # --- signs of life ---------------------------------------------------------------------------
-
-    def _tell(self, tenant: str, agent_id: str, *, said: bool = False, soon: bool = False) -> None:
-        """Have the other brokers told of a sign of life, at the next occasion or ``soon``."""
-        if self._shared is not None:
-            key = (tenant, agent_id)
-            self._signs[key] = said or self._signs.get(key, False)
-            if soon and not self._soon:
-                self._soon = True
-                self._notifier.wake(SIGNS_TOPIC)
-
-    def take_signs(self) -> tuple[list[Sign], bool]:
-        """The signs of life that other brokers have not been told of; who holds a channel open gives one.
-
-        True if one of them matters at once.
-        """
-        now = self._clock.monotonic()
-        told, self._signs = dict.fromkeys(self._open, False) | self._signs, {}
-        soon, self._soon = self._soon, False
-        found: list[Sign] = []
-        for (tenant, agent_id), said in told.items():
-            vitals = self._vitals_of(tenant, agent_id)
-            heard_at = vitals.heard_at(now)
-            said_at, status, in_flight = vitals.said()
-            if heard_at is not None:
-                found.append(
-                    Sign(
-                        tenant=tenant,
-                        agent_id=agent_id,
-                        age_s=now - heard_at,
-                        gone=vitals.gone,
-                        said_age_s=now - said_at if said else None,
-                        status=status,
-                        in_flight=in_flight,
-                    )
-                )
-        return found, soon
-
-    def note_signs(self, signs: Iterable[Sign]) -> None:
-        """Signs of life that brokers told each other."""
-        now, epoch = self._clock.monotonic(), self._clock.now()
-        arrived = changed = False
-        for sign in signs:
-            agent = self.get(sign.tenant, sign.agent_id)
-            if agent is None:
-                continue
-            before = self._view(agent)
-            vitals = self._vitals_of(sign.tenant, agent.agent_id)
-            vitals.heard_elsewhere(now - sign.age_s, epoch - sign.age_s, gone=sign.gone)
-            if sign.said_age_s is not None:
-                vitals.said_elsewhere(now - sign.said_age_s, sign.status, sign.in_flight)
-            after = self._view(agent)
-            arrived = arrived or bool(absence(before) and not absence(after))
-            changed = changed or (before.status, before.present) != (after.status, after.present)
-        if arrived:
-            self._arrived()
-        elif changed:
-            self._notifier.wake(AGENTS_TOPIC)
-
-    def _arrived(self) -> None:
-        """Somebody is there, or is another one, who may take what waits."""
-        self._notifier.wake(ARRIVALS_TOPIC)
-        self._notifier.wake(AGENTS_TOPIC)
-
-    def heard_from(self, tenant: str, agent_id: str) -> None:
-        """An agent called, or answered a call. Unknown ids mean nothing."""
-        agent = self.get(tenant, agent_id)
-        if agent is None:
-            return
-        was_absent = absence(self._view(agent))
-        self._vitals_of(tenant, agent.agent_id).heard(self._clock.monotonic(), self._clock.now())
-        arrived = bool(was_absent and not absence(self._view(agent)))
-        self._tell(tenant, agent.agent_id, soon=arrived)
-        if arrived:
-            self._arrived()
-
-    def called(self, principal: Principal, agent_id: str) -> None:
-        """A caller acts as an agent: a sign of life, if it is that agent.
-
-        An open broker takes its word, but for agents that have an address: that they answer there is
-        another question.
-        """
-        agent = self.get(principal.tenant, agent_id)
-        if agent is None:
-            return
-        if fold(principal.name) == fold(agent.agent_id) if principal.authenticated else not agent.interfaces:
-            self.heard_from(agent.tenant, agent.agent_id)
-
-    def silent_s(self, tenant: str, agent_id: str) -> float:
-        """For how many seconds nothing was heard of an agent, as far as this process can know."""
-        now = self._clock.monotonic()
-        vitals = self._vitals.get((tenant, agent_id))
-        heard_at = None if vitals is None else vitals.heard_at(now)
-        return now - (self._loaded_at if heard_at is None else heard_at)
-
-    def heard_within(self, tenant: str, agent_id: str, seconds: float = HEARD_WINDOW_S) -> bool:
-        """Whether an agent holds a channel open or was heard from at most ``seconds`` ago."""
-        vitals = self._vitals.get((tenant, agent_id))
-        return vitals is not None and vitals.heard_within(self._clock.monotonic(), seconds)
-
-    @contextmanager
-    def connected(self, tenant: str, agent_id: str) -> Generator[None]:
-        """The agent holds a socket, a stream or a long poll open: it is present as long as it does."""
-        self.heard_from(tenant, agent_id)
-        agent = self.get(tenant, agent_id)
-        if agent is None:
-            yield
-            return
-        vitals = self._vitals_of(tenant, agent.agent_id)
-        vitals.opened()
-        self._open.add((tenant, agent.agent_id))
-        try:
-            yield
-        finally:
-            if not vitals.closed():
-                self._open.discard((tenant, agent.agent_id))
-            self.heard_from(tenant, agent_id)
-            if self._roster.find(tenant, agent_id) is None:
-                self._forget(tenant, agent_id)
-
-    def left(self, tenant: str, agent_id: str) -> None:
-        """An agent closed its socket as one that goes: it is absent at once, unless another one is open."""
-        agent = self.get(tenant, agent_id)
-        if agent is not None:
-            self._vitals_of(tenant, agent.agent_id).left(self._clock.monotonic())
-            self._tell(tenant, agent.agent_id, soon=True)
-            self._notifier.wake(AGENTS_TOPIC)
-
-    # --- what happens to them --------------------------------------------------------------------
-
-    def note_offered(self, tenant: str, agent_id: str) -> None:
-        """An agent was offered a handoff."""
-        self._vitals_of(tenant, agent_id).offered(self._clock.monotonic())
-
-    def note_acknowledged(self, tenant: str, agent_id: str, *, response_s: float) -> None:
-        """An agent took a handoff, ``response_s`` seconds after the offer."""
-        self._vitals_of(tenant, agent_id).acknowledged(response_s)
-
-    def note_ended(self, tenant: str, agent_id: str, outcome: Outcome | None) -> None:
-        """An agent is through with a handoff; ``None``: well."""
-        self._vitals_of(tenant, agent_id).ended(self._clock.monotonic(), outcome)
-        entry = self._roster.find(tenant, agent_id)
-        if entry is None:
-            self._forget(tenant, agent_id)
-        elif outcome in _SMELLS_OF_CHANGE:
-            self._suspect(entry.agent)
-
-    def _forget(self, tenant: str, agent_id: str) -> None:
-        """An agent that is gone needs no vitals, once nothing is out with it."""
-        vitals = self._vitals.get((tenant, agent_id))
-        if vitals is not None and vitals.idle:
-            del self._vitals[tenant, agent_id]
+        return [self.presence.view(entries[key].agent) for key in sorted(self._roster.having(tenant, facets))]
 
     # --- routing ---------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from a2a_handoff import chores
 from a2a_handoff.broadcasts import BROADCASTS_TOPIC
 from a2a_handoff.ledger import WORK_TOPIC, Ledger
 from a2a_handoff.ports import Departed, Ends, Notifier, SharedStore, StoreUnavailable
-from a2a_handoff.registry import NEWS_TOPIC, SIGNS_TOPIC, Registry
+from a2a_handoff.presence import SIGNS_TOPIC
+from a2a_handoff.registry import NEWS_TOPIC, Registry
 
 #: Seconds after which news are read that no hint told of.
 LOOK_S = 0.5
@@ -64,7 +65,7 @@ class Replicas:
         """Hear of nothing more, and give back what this broker has not done."""
         await chores.end(self._chores)
         try:
-            mine, _ = self._registry.take_signs()
+            mine, _ = self._registry.presence.take_signs()
             await self._store.share_signs(mine, after=self._signs_after)
             await self._store.hand_back()
         except StoreUnavailable as error:
@@ -116,11 +117,11 @@ class Replicas:
                 await signs.wait(timeout_s=SIGNS_S)
 
     async def _share(self) -> None:
-        mine, soon = self._registry.take_signs()
+        mine, soon = self._registry.presence.take_signs()
         theirs, self._signs_after = await self._store.share_signs(mine, after=self._signs_after)
         if soon:
             self._notifier.tell(SIGNS_TOPIC)
-        self._registry.note_signs(theirs)
+        self._registry.presence.note_signs(theirs)
 
     # --- those who are gone ----------------------------------------------------------------------
 

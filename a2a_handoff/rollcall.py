@@ -18,7 +18,8 @@ import msgspec
 from a2a_handoff.core.agents import AgentView
 from a2a_handoff.core.roster import Facet
 from a2a_handoff.ports import Clock, Notifier
-from a2a_handoff.registry import AGENTS_TOPIC, Registry
+from a2a_handoff.presence import AGENTS_TOPIC
+from a2a_handoff.registry import Registry
 
 #: Seconds after which the silence of an agent is told at the latest.
 LOOK_S = 1.0

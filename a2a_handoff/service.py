@@ -47,7 +47,8 @@ from a2a_handoff.ports import (
     TokenCounter,
     UrlPolicy,
 )
-from a2a_handoff.registry import ARRIVALS_TOPIC, Registry
+from a2a_handoff.presence import ARRIVALS_TOPIC
+from a2a_handoff.registry import Registry
 from a2a_handoff.replicas import Replicas
 from a2a_handoff.rollcall import RollCall
 from a2a_handoff.webhooks import Webhooks

@@ -208,7 +208,7 @@ class Talk:
         return False
 
     def _heard(self) -> None:
-        self.talks.registry.heard_from(self.handoff.tenant, self.agent.agent_id)
+        self.talks.registry.presence.heard_from(self.handoff.tenant, self.agent.agent_id)
 
     async def _handed_over(self) -> bool:
         """Whether another conversation reads on, so that this one has done its part with the first answer."""

@@ -197,7 +197,7 @@ class _Socket:
         finally:
             if code in _GOODBYES:
                 agent = self._seat.agent
-                self._surface.broker.registry.left(agent.tenant, agent.agent_id)
+                self._surface.broker.registry.presence.left(agent.tenant, agent.agent_id)
 
     # --- hello -----------------------------------------------------------------------------------
 

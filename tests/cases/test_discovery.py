@@ -115,7 +115,7 @@ def test_c007_an_agent_that_has_one_of_the_paths_only_is_found_and_the_path_reme
         assert agent["card_url"] == url + path
         assert site.asked == [WELL_KNOWN, OLD_WELL_KNOWN][: 1 if path == WELL_KNOWN else 2]
         site.asked.clear()
-        b.loop.run(b.app.registry.refresh_cards())
+        b.loop.run(b.app.registry.cards.refresh_all())
         assert site.asked == [path]
         task = b.send(context={"target_agent": "one"})
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -177,7 +177,7 @@ def test_c009_a_refresh_that_fails_stops_no_traffic(tmp_path: Path) -> None:
         site.pages[WELL_KNOWN] = card(url, skills=("paint",))
         b.register("once", card_url=url)
         site.pages.clear()
-        assert b.loop.run(b.app.registry.refresh_cards()) == 0
+        assert b.loop.run(b.app.registry.cards.refresh_all()) == 0
         task = b.send(context={"requirements": {"skill": "paint"}})
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
 
@@ -300,7 +300,7 @@ def test_c012_a_card_that_changes_at_its_address_is_read_again(tmp_path: Path) -
         b.register("worker", card_url=url)
         site.pages[WELL_KNOWN] = card(url, skills=("b",)) | {"version": "1.1"}
         assert candidates(b, skill="b") == []
-        assert b.loop.run(b.app.registry.refresh_cards()) == 1
+        assert b.loop.run(b.app.registry.cards.refresh_all()) == 1
         assert candidates(b, skill="b") == ["worker"]
         assert candidates(b, skill="a") == []
         assert b.http.get("/api/agents/worker").json()["version"] == "1.1"

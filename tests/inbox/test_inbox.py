@@ -186,7 +186,7 @@ def test_of_an_agent_that_was_removed_while_it_watched_nothing_is_left_and_a_new
                 await world.registry.deregister(ANYBODY, "cursor")
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            assert not world.registry._vitals
+            assert not world.registry.presence._vitals
 
     run(body)
 

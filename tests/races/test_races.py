@@ -636,7 +636,7 @@ def test_an_agent_that_comes_while_the_handoff_is_being_stored_is_not_missed(tmp
 
         def and_it_comes(*args: Any, **more: Any) -> Any:
             found = resolve(*args, **more)
-            registry.heard_from("default", "puller")
+            registry.presence.heard_from("default", "puller")
             return found
 
         registry.resolve = and_it_comes  # type: ignore[method-assign]

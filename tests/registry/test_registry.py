@@ -28,7 +28,8 @@ from a2a_handoff.core.policy import Policy
 from a2a_handoff.core.question import Question
 from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.ports import USUAL_SCOPES, FetchedCard, Principal
-from a2a_handoff.registry import AGENTS_TOPIC, ARRIVALS_TOPIC, Registry, speaks_for_itself
+from a2a_handoff.presence import AGENTS_TOPIC, ARRIVALS_TOPIC
+from a2a_handoff.registry import Registry, speaks_for_itself
 from tests.support.builders import make_trace, offered_event, replay, requested_event
 from tests.support.memory_store import MemoryData, MemoryStore
 
@@ -204,7 +205,7 @@ def test_c009_an_inline_card_is_never_fetched():
         world = await World().open()
         await world.register("t", card=card("http://t.example/", "x"))
         assert world.names(skill="x") == ["t"]
-        assert await world.registry.refresh_cards() == 0
+        assert await world.registry.cards.refresh_all() == 0
         assert world.shelf.asked == []
         await world.registry.close()
 
@@ -219,7 +220,7 @@ def test_c007_a_card_is_fetched_by_its_address_and_where_it_was_found_is_remembe
         agent = world.registry.get("default", "t")
         assert agent is not None
         assert agent.card_url == "http://t.example/.well-known/agent.json"
-        assert world.registry.heard_within("default", "t")
+        assert world.registry.presence.heard_within("default", "t")
         await world.registry.close()
 
     play(story())
@@ -295,7 +296,7 @@ def test_c012_a_new_card_routes_at_once_and_keeps_the_vitals():
     async def story() -> None:
         world = await World().open()
         await world.register("t", card=card("http://t.example/", "a"))
-        world.registry.note_offered("default", "t")
+        world.registry.presence.note_offered("default", "t")
         await world.register("t", card=card("http://t.example/", "b"))
         assert world.names(skill="b") == ["t"]
         assert world.names(skill="a") == []
@@ -316,9 +317,9 @@ def test_c012_a_card_with_an_address_is_read_again():
         }
         world.shelf.serve(url, card("http://t.example/", "a", "gone", capabilities=ours))
         await world.register("t", "canDeploy", card_url=url, max_concurrency=3)
-        assert await world.registry.refresh_cards() == 0
+        assert await world.registry.cards.refresh_all() == 0
         world.shelf.serve(url, card("http://t.example/v2", "a", "b", version="1.1"))
-        assert await world.registry.refresh_cards() == 1
+        assert await world.registry.cards.refresh_all() == 1
         agent = world.registry.get("default", "t")
         assert agent is not None
         assert [skill.id for skill in agent.skills] == ["a", "b"]
@@ -338,7 +339,7 @@ def test_c009_a_refresh_that_fails_leaves_everything_as_it_was():
         await world.register("t", card_url="http://t.example")
         before = world.registry.get("default", "t")
         world.shelf.cards.clear()
-        assert await world.registry.refresh_cards() == 0
+        assert await world.registry.cards.refresh_all() == 0
         assert world.registry.get("default", "t") is before
         await world.registry.close()
 
@@ -354,7 +355,7 @@ def test_a_newer_card_that_is_not_taken_leaves_the_one_before_in_force_and_says_
         assert before is not None
         world.shelf.serve("http://t.example", {"name": 3})
         with world.notifier.listen(AGENTS_TOPIC) as told:
-            assert await world.registry.refresh_cards() == 0
+            assert await world.registry.cards.refresh_all() == 0
             assert await told.wait(timeout_s=5)
         after = world.registry.get("default", "t")
         assert after is not None
@@ -364,7 +365,7 @@ def test_a_newer_card_that_is_not_taken_leaves_the_one_before_in_force_and_says_
         assert [agent.card_notice for agent in await world.store.list_agents()] == [after.card_notice]
 
         world.shelf.serve("http://t.example", card("http://t.example/", "a"))
-        await world.registry.refresh_cards()
+        await world.registry.cards.refresh_all()
         assert world.registry.get("default", "t") == before
         await world.registry.close()
 
@@ -381,14 +382,14 @@ def test_a_call_that_fails_as_if_the_card_were_old_makes_the_card_be_read_again(
         await world.register("t", card_url="http://t.example")
         world.shelf.serve("http://t.example", card("http://t.example/", "b"))
         with world.notifier.listen(ARRIVALS_TOPIC) as arrivals:
-            world.registry.note_ended("default", "t", Outcome.TARGET_FAILED)
-            world.registry.note_ended("default", "t", outcome)
+            world.registry.presence.note_ended("default", "t", Outcome.TARGET_FAILED)
+            world.registry.presence.note_ended("default", "t", outcome)
             assert await arrivals.wait(timeout_s=5)
         agent = world.registry.get("default", "t")
         assert agent is not None
         assert [skill.id for skill in agent.skills] == ["b"]
-        world.registry.note_ended("default", "t", outcome)
-        assert await world.registry.refresh_suspects() == 0
+        world.registry.presence.note_ended("default", "t", outcome)
+        assert await world.registry.cards.refresh_suspects() == 0
         assert len(world.shelf.asked) == 2  # once more only after a while
         await world.registry.close()
 
@@ -401,7 +402,7 @@ def test_a_card_that_is_still_the_same_is_not_sent_again():
         world.shelf.serve("http://t.example", card("http://t.example/", "a"), etag='"1"')
         await world.register("t", card_url="http://t.example")
         before = world.registry.get("default", "t")
-        assert await world.registry.refresh_cards() == 0
+        assert await world.registry.cards.refresh_all() == 0
         assert world.shelf.told == ['"1"']
         assert world.registry.get("default", "t") is before
         await world.registry.close()
@@ -415,7 +416,7 @@ def test_a_registration_during_a_refresh_wins():
         world.shelf.serve("http://t.example", card("http://t.example/", "a"))
         await world.register("t", card_url="http://t.example")
         world.shelf.serve("http://t.example", card("http://t.example/", "b"))
-        refresh = asyncio.create_task(world.registry.refresh_cards())
+        refresh = asyncio.create_task(world.registry.cards.refresh_all())
         await asyncio.sleep(0)
         await world.register("t", card=card("http://t.example/", "c"))
         assert await refresh == 0
@@ -434,8 +435,8 @@ def test_an_agent_that_is_gone_is_nowhere():
         assert world.data.agents == {}
         assert world.names(capabilities=("x",)) == []
         await refusal(Code.AGENT_NOT_FOUND, world.registry.deregister(ANYBODY, "a"))
-        world.registry.note_ended("default", "a", None)
-        world.registry.heard_from("default", "a")
+        world.registry.presence.note_ended("default", "a", None)
+        world.registry.presence.heard_from("default", "a")
         assert world.registry.view("default", "a") is None
         await world.registry.close()
 
@@ -528,10 +529,10 @@ def test_any_call_is_a_sign_of_life_and_an_arrival_after_silence():
         await world.register("a", "x")
         with world.notifier.listen(ARRIVALS_TOPIC) as arrivals:
             world.clock.seconds += 15
-            world.registry.heard_from("default", "a")
+            world.registry.presence.heard_from("default", "a")
             assert not await arrivals.wait(timeout_s=0)
             world.clock.seconds += 25
-            world.registry.heard_from("default", "A")
+            world.registry.presence.heard_from("default", "A")
             assert await arrivals.wait(timeout_s=1)
         assert world.names(capabilities=("x",)) == ["a"]
         await world.registry.close()
@@ -543,15 +544,15 @@ def test_an_open_channel_keeps_an_agent_present():
     async def story() -> None:
         world = await World().open()
         await world.register("a", "x")
-        with world.registry.connected("default", "a"):
+        with world.registry.presence.connected("default", "a"):
             world.clock.seconds += 500
             assert world.names(capabilities=("x",)) == ["a"]
-            assert world.registry.heard_within("default", "a", 1)
+            assert world.registry.presence.heard_within("default", "a", 1)
         world.clock.seconds += 19
         assert world.names(capabilities=("x",)) == ["a"]
         world.clock.seconds += 2
         assert world.names(capabilities=("x",)) == []
-        with world.registry.connected("default", "nobody"):
+        with world.registry.presence.connected("default", "nobody"):
             pass
         await world.registry.close()
 
@@ -564,7 +565,7 @@ def test_an_agent_that_says_offline_is_so_until_it_calls_again():
         await world.register("a", "x")
         await world.registry.heartbeat(ANYBODY, "a", Status.OFFLINE)
         assert world.ask(capabilities=("x",)).wait
-        world.registry.heard_from("default", "a")
+        world.registry.presence.heard_from("default", "a")
         assert world.names(capabilities=("x",)) == ["a"]
         await world.registry.heartbeat(ANYBODY, "a", Status.DRAINING)
         assert not world.ask(capabilities=("x",)).wait
@@ -589,14 +590,14 @@ def test_a_push_agent_that_somebody_else_registers_is_probed_first():
     async def story() -> None:
         world = await World().open()
         await world.register("t", card=card())
-        assert not world.registry.heard_within("default", "t")
+        assert not world.registry.presence.heard_within("default", "t")
         await world.register("t", card=card(), by=who("t"))
-        assert world.registry.heard_within("default", "t")
+        assert world.registry.presence.heard_within("default", "t")
         world.clock.seconds += 6
-        assert not world.registry.heard_within("default", "t")
-        world.registry.heard_from("default", "t")
-        assert world.registry.heard_within("default", "t")
-        assert not world.registry.heard_within("default", "unknown")
+        assert not world.registry.presence.heard_within("default", "t")
+        world.registry.presence.heard_from("default", "t")
+        assert world.registry.presence.heard_within("default", "t")
+        assert not world.registry.presence.heard_within("default", "unknown")
         await world.registry.close()
 
     play(story())
@@ -616,20 +617,20 @@ def test_c017_an_agent_that_does_not_answer_is_asked_after_others_at_once_and_th
     async def story() -> None:
         world = await two_providers()
         assert world.names(capabilities=("x",)) == ["hang", "ok"]
-        world.registry.note_offered("default", "hang")
-        world.registry.note_ended("default", "hang", Outcome.TIMEOUT)
-        world.registry.note_offered("default", "ok")
-        world.registry.note_acknowledged("default", "ok", response_s=0.4)
-        world.registry.note_ended("default", "ok", None)
+        world.registry.presence.note_offered("default", "hang")
+        world.registry.presence.note_ended("default", "hang", Outcome.TIMEOUT)
+        world.registry.presence.note_offered("default", "ok")
+        world.registry.presence.note_acknowledged("default", "ok", response_s=0.4)
+        world.registry.presence.note_ended("default", "ok", None)
         assert world.names(capabilities=("x",)) == ["ok", "hang"]
-        world.registry.note_offered("default", "hang")
-        world.registry.note_ended("default", "hang", Outcome.TARGET_UNAVAILABLE)
+        world.registry.presence.note_offered("default", "hang")
+        world.registry.presence.note_ended("default", "hang", Outcome.TARGET_UNAVAILABLE)
         assert world.names(capabilities=("x",)) == ["ok"]
         world.clock.seconds += 15
         assert world.names(capabilities=("x",)) == ["ok", "hang"]
-        world.registry.note_offered("default", "hang")
+        world.registry.presence.note_offered("default", "hang")
         assert world.names(capabilities=("x",)) == ["ok"]
-        world.registry.note_acknowledged("default", "hang", response_s=0.1)
+        world.registry.presence.note_acknowledged("default", "hang", response_s=0.1)
         assert set(world.names(capabilities=("x",))) == {"ok", "hang"}
         await world.registry.close()
 
@@ -640,8 +641,8 @@ def test_a_decline_is_an_answer_and_no_failure():
     async def story() -> None:
         world = await two_providers()
         for _ in range(5):
-            world.registry.note_offered("default", "hang")
-            world.registry.note_ended("default", "hang", Outcome.TARGET_REJECTED)
+            world.registry.presence.note_offered("default", "hang")
+            world.registry.presence.note_ended("default", "hang", Outcome.TARGET_REJECTED)
         view = world.registry.view("default", "hang")
         assert view is not None
         assert (view.received, view.completed, view.failed, view.success_rate) == (5, 0, 0, 1.0)
@@ -656,8 +657,8 @@ def test_the_breaker_is_not_for_agents_that_fetch_their_work():
         world = await World().open()
         await world.register("a", "x")
         for _ in range(3):
-            world.registry.note_offered("default", "a")
-            world.registry.note_ended("default", "a", Outcome.TIMEOUT)
+            world.registry.presence.note_offered("default", "a")
+            world.registry.presence.note_ended("default", "a", Outcome.TIMEOUT)
         assert world.names(capabilities=("x",)) == ["a"]
         await world.registry.close()
 
@@ -668,8 +669,8 @@ def test_an_agent_that_registers_again_is_forgiven():
     async def story() -> None:
         world = await two_providers()
         for _ in range(2):
-            world.registry.note_offered("default", "hang")
-            world.registry.note_ended("default", "hang", Outcome.TIMEOUT)
+            world.registry.presence.note_offered("default", "hang")
+            world.registry.presence.note_ended("default", "hang", Outcome.TIMEOUT)
         assert world.names(capabilities=("x",)) == ["ok"]
         await world.register("hang", "x", card=card("http://hang.example/"))
         assert world.names(capabilities=("x",)) == ["ok", "hang"]
@@ -682,9 +683,9 @@ def test_successes_and_failures_make_the_rate():
     async def story() -> None:
         world = await two_providers()
         for outcome in (None, None, None, Outcome.TARGET_FAILED):
-            world.registry.note_offered("default", "ok")
-            world.registry.note_acknowledged("default", "ok", response_s=1.0)
-            world.registry.note_ended("default", "ok", outcome)
+            world.registry.presence.note_offered("default", "ok")
+            world.registry.presence.note_acknowledged("default", "ok", response_s=1.0)
+            world.registry.presence.note_ended("default", "ok", outcome)
         view = world.registry.view("default", "ok")
         assert view is not None
         assert (view.received, view.completed, view.failed) == (4, 3, 1)
@@ -720,11 +721,11 @@ def test_only_who_can_be_asked_now_is_eligible():
         await world.register("ann", role=Role.HUMAN)
         await world.registry.heartbeat(ANYBODY, "ok", Status.DRAINING)
         for _ in range(2):
-            world.registry.note_ended("default", "hang", Outcome.TIMEOUT)
+            world.registry.presence.note_ended("default", "hang", Outcome.TIMEOUT)
         everybody = handoff("hang", "ok", "here", "gone", "ann", "unknown")
         assert world.registry.eligible(everybody) == {"here", "gone", "ann"}
         world.clock.seconds += 25
-        world.registry.heard_from("default", "here")
+        world.registry.presence.heard_from("default", "here")
         assert world.registry.eligible(everybody) == {"hang", "here", "ann"}
         await world.registry.close()
 
@@ -740,7 +741,7 @@ def test_the_inbox_of_a_named_agent_is_eligible_though_it_is_absent():
         assert world.registry.eligible(handoff("a", target="A")) == {"a"}
         await world.register("t", card=card())
         for _ in range(2):
-            world.registry.note_ended("default", "t", Outcome.TIMEOUT)
+            world.registry.presence.note_ended("default", "t", Outcome.TIMEOUT)
         assert world.registry.eligible(handoff("t")) == frozenset()
         assert world.registry.eligible(handoff("t", target="t")) == {"t"}
         await world.registry.close()
@@ -850,7 +851,7 @@ def test_an_agent_is_the_same_object_until_something_changes():
         view = world.registry.view("default", "a")
         world.clock.seconds += 5
         assert world.registry.view("default", "a") is view
-        world.registry.heard_from("default", "a")
+        world.registry.presence.heard_from("default", "a")
         assert world.registry.view("default", "a") is not view
         agent = world.registry.get("default", "a")
         assert isinstance(agent, Agent)

@@ -97,13 +97,13 @@ def test_a_verified_card_is_not_replaced_by_one_that_is_not(tmp_path: Path) -> N
                 first | {"skills": []},
             ):
                 site.pages[WELL_KNOWN] = worse
-                assert b.loop.run(b.app.registry.refresh_cards()) == 0
+                assert b.loop.run(b.app.registry.cards.refresh_all()) == 0
                 shown = b.http.get("/api/agents/a").json()
                 assert [skill["id"] for skill in shown["skills"]] == ["bill"]
                 assert shown["card_notice"].startswith("its card has changed and is not taken")
                 assert shown["card_signature"]["status"] == "verified"
             site.pages[WELL_KNOWN] = signer.signed(card(url + "/", skills=("better",)))
-            assert b.loop.run(b.app.registry.refresh_cards()) == 1
+            assert b.loop.run(b.app.registry.cards.refresh_all()) == 1
             shown = b.http.get("/api/agents/a").json()
             assert ([skill["id"] for skill in shown["skills"]], shown["card_notice"]) == (["better"], "")
 
@@ -115,14 +115,14 @@ def test_a_verified_card_whose_key_was_withdrawn_stays_in_force_and_says_so(tmp_
         with broker(tmp_path, card_keys=key_file(tmp_path, signer)) as b:
             b.register("a", card_url=url)
         with broker(tmp_path, card_keys=key_file(tmp_path, other)) as b:
-            b.loop.run(b.app.registry.refresh_cards())
+            b.loop.run(b.app.registry.cards.refresh_all())
             shown = b.http.get("/api/agents/a").json()
             assert shown["card_notice"] == (
                 "its card would not be taken any more, and stays in force: card.signatures its signature is "
                 "unverified, and that of the card before was verified"
             )
             site.pages[WELL_KNOWN] = other.signed(card(url + "/", skills=("bill",)))
-            b.loop.run(b.app.registry.refresh_cards())
+            b.loop.run(b.app.registry.cards.refresh_all())
             shown = b.http.get("/api/agents/a").json()
             assert (shown["card_notice"], shown["card_signature"]["key_id"]) == ("", "k2")
 

@@ -161,21 +161,24 @@ def filler(store: str, folder: Path) -> Generator[Fill]:
         server.remove()
 
 
-async def reads(url: str, ids: list[str]) -> tuple[float, float]:
-    """The medians, in ms, of reading a task and of listing fifty."""
+async def reads(url: str, ids: list[str]) -> list[float]:
+    """The medians, in ms, of reading a task, of listing fifty, and of listing those that failed: there are none."""
     connection = await waiting.connect(url)
-    spent: tuple[list[float], list[float]] = ([], [])
+    spent: list[list[float]] = [[], [], []]
     for number in range(READS):
-        for times, path in zip(
-            spent, (f"/tasks/{ids[number % len(ids)]}", "/tasks?pageSize=50"), strict=True
-        ):
+        asked = (
+            (f"/tasks/{ids[number % len(ids)]}", b'"status"'),
+            ("/tasks?pageSize=50", b'"status"'),
+            ("/tasks?pageSize=50&status=TASK_STATE_FAILED", b'"tasks":[]'),
+        )
+        for times, (path, wanted) in zip(spent, asked, strict=True):
             head = f"GET {path} HTTP/1.1\r\nHost: bench\r\nA2A-Version: 1.0\r\n\r\n".encode()
             began = time.perf_counter()
             answer = await connection.ask(head)
             times.append(1000 * (time.perf_counter() - began))
-            if b'"status"' not in answer:
+            if wanted not in answer:
                 raise SystemExit(f"{path}: {answer[:200]!r}")
-    return statistics.median(spent[0]), statistics.median(spent[1])
+    return [statistics.median(times) for times in spent]
 
 
 def fire(url: str, seconds: float) -> dict[str, float]:
@@ -195,16 +198,22 @@ def fire(url: str, seconds: float) -> dict[str, float]:
     return result
 
 
-MEASURES = ("handoffs a second", "p50, ms", "a task read, ms", "50 listed, ms", "p99, ms")
+MEASURES = (
+    "handoffs a second",
+    "p50, ms",
+    "a task read, ms",
+    "50 listed, ms",
+    "failed listed, ms",
+    "p99, ms",
+)
 #: Those by which a run is judged; the rate first.
-JUDGED = 4
+JUDGED = 5
 
 
 def measure(url: str, ids: list[str], seconds: float) -> tuple[float, ...]:
     """One round of one broker, in the order of ``MEASURES``."""
     sent = fire(url, seconds)
-    read, listed = asyncio.run(reads(url, ids))
-    return sent["rps"], sent["p50_ms"], read, listed, sent["p99_ms"]
+    return sent["rps"], sent["p50_ms"], *asyncio.run(reads(url, ids)), sent["p99_ms"]
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from a2a_handoff.core.rules import RoutingRules, RulesError, shipped
 from a2a_handoff.notify import LocalNotifier
 from a2a_handoff.notify.chosen import nats_link, nats_notifier, nats_stream
 from a2a_handoff.notify.relayed import RelayedNotifier
-from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable
+from a2a_handoff.ports import Clock, Gate, Late, Principal, StoreUnavailable, Usage
 from a2a_handoff.ports import Scope as Allowed
 from a2a_handoff.security.principals import TENANT, within
 from a2a_handoff.security.sites import Sites
@@ -38,7 +38,7 @@ from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
 from a2a_handoff.spanmark import SpanMark
 from a2a_handoff.stores import hints_of, open_store
-from a2a_handoff.telemetry import NatsReading, QueueReading, Telemetry, relate
+from a2a_handoff.telemetry import NatsReading, QueueReading, Telemetry, WorkReading, relate
 from a2a_handoff.tokens import BpeCounter
 from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import (
@@ -114,6 +114,8 @@ class Application:
             settings,
             known_agent=self._is_registered,
             queue=self._read_queue,
+            work=self._read_work,
+            store=self._read_store,
             nats=self._read_nats,
             clock_ahead_s=self.clock.ahead_s,
         )
@@ -192,6 +194,7 @@ class Application:
         self._mcp = McpSurface(self._within, gate=gate, body_max=settings.max_body)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
+        self._late: dict[Late, tuple[int, float]] = {}
         self._chores: list[asyncio.Task[None]] = []
         self.url = settings.public_url
         self.grpc_port = 0
@@ -272,6 +275,12 @@ class Application:
     def _read_queue(self) -> tuple[QueueReading, ...]:
         return self._queue
 
+    def _read_work(self) -> WorkReading:
+        return WorkReading(self._late, self.service.dispatcher.lease_age_s)
+
+    def _read_store(self) -> Usage:
+        return self.store.usage()
+
     def _read_nats(self) -> NatsReading | None:
         if self._nats is None:
             return None
@@ -284,7 +293,9 @@ class Application:
             while True:
                 with contextlib.suppress(StoreUnavailable):
                     counted = await self.store.queue()
+                    late = await self.store.late(now=self.clock.now())
                     now = self.clock.now()
+                    self._late = {why: _reading(late[why], now) for why in late}
                     self._queue = tuple(
                         QueueReading(state.value, *_reading(counted.get(state), now))
                         for state in _OPEN_STATES

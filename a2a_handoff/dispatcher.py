@@ -72,6 +72,7 @@ class Dispatcher:
         self._notifier = notifier
         self._clock = clock
         self._renew_every_s = renew_every_s
+        self._renewed_at: float | None = None
         self._claims = Claims(store=store, ledger=ledger, notifier=notifier, clock=clock)
         exchange = Exchange(
             ledger=ledger, broker=broker, registry=registry, client=client, callbacks=callbacks, clock=clock
@@ -106,6 +107,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start claiming. The store must be open."""
+        self._renewed_at = self._clock.monotonic()
         self._loops = [
             chores.begin(self._claim_forever, "claim"),
             chores.begin(self._renew_forever, "renew-leases"),
@@ -125,6 +127,11 @@ class Dispatcher:
         while self._tasks:
             # A commit that was under way still brings work, which is put back.
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def lease_age_s(self) -> float:
+        """For how many seconds the claims of this broker have not been renewed; 0 before it starts."""
+        return 0.0 if self._renewed_at is None else self._clock.monotonic() - self._renewed_at
 
     @property
     def running(self) -> int:
@@ -212,6 +219,7 @@ class Dispatcher:
                 await never.wait(timeout_s=self._renew_every_s)
                 with contextlib.suppress(StoreUnavailable):
                     await self._store.renew_leases(now=self._clock.now())
+                    self._renewed_at = self._clock.monotonic()
 
     async def _run(self, work: Work, *, known: bool) -> None:
         """One piece of work, to the end. Nothing that it meets may stop the others."""

@@ -217,6 +217,32 @@ class BroadcastPage(msgspec.Struct, frozen=True, kw_only=True):
     end: int
 
 
+class Late(StrEnum):
+    """Why work that could be claimed is nobody's."""
+
+    DUE = "due"
+    """Nobody has claimed it since it was due."""
+    LAPSED = "lapsed"
+    """Who had claimed it did not keep it, and nobody has taken it over since."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a store is at this moment, in this process.
+
+    Of ``limit`` connections that may read, ``used`` are at it and ``idle`` are open. ``read_wait_s`` are the
+    seconds that reads have waited for one since the start, all together. Writes wait from the call until
+    they are durable; ``oldest_write_s`` is for how long the first one has.
+    """
+
+    limit: int = 0
+    used: int = 0
+    idle: int = 0
+    reads_waiting: int = 0
+    read_wait_s: float = 0.0
+    writes_waiting: int = 0
+    oldest_write_s: float = 0.0
+
+
 class VersionConflict(Exception):
     """Another writer was faster: load the handoff again and decide anew."""
 
@@ -331,6 +357,14 @@ class Store(Protocol):
 
     async def queue(self) -> dict[State, tuple[int, float]]:
         """Open handoffs of all tenants by state: how many, and when the oldest was last changed."""
+        ...
+
+    async def late(self, *, now: float) -> dict[Late, tuple[int, float]]:
+        """Work that could be claimed: how many items, and since when the oldest could; nothing of none."""
+        ...
+
+    def usage(self) -> Usage:
+        """How busy the store is. From any thread, also when it is closed."""
         ...
 
     async def in_flight(self, tenant: str | None = None) -> dict[tuple[str, str], int]:

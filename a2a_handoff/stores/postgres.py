@@ -29,10 +29,12 @@ from a2a_handoff.ports import (
     Ends,
     HandoffPage,
     HandoffQuery,
+    Late,
     Recorded,
     RequestKey,
     Sign,
     StoreUnavailable,
+    Usage,
     Webhook,
     Work,
     WorkKey,
@@ -353,6 +355,25 @@ class PostgresStore:
         """When the earliest unclaimed work is due."""
         rows = await self._rows(postgres_work.NEXT_DUE)
         return rows[0][0] if rows else None
+
+    async def late(self, *, now: float) -> dict[Late, tuple[int, float]]:
+        """Work that could be claimed: how many items, and since when the oldest could; nothing of none."""
+        async with self._server.reading() as session:
+            return await postgres_work.late(session, now=now)
+
+    def usage(self) -> Usage:
+        """How busy the store is. From any thread, also when it is closed."""
+        reads, writer = self._server.reads, self._writer
+        used, opened = reads.busy, self._server.opened
+        return Usage(
+            limit=self._readers,
+            used=used,
+            idle=max(opened - used, 0),
+            reads_waiting=reads.waiting,
+            read_wait_s=reads.waited_s,
+            writes_waiting=0 if writer is None else len(writer.line),
+            oldest_write_s=0.0 if writer is None else writer.line.oldest_s,
+        )
 
     async def queue(self) -> dict[State, tuple[int, float]]:
         """Open handoffs of all tenants by state: how many, and when the oldest was last changed."""

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from a2a_handoff.config.settings import hide_password
 from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.stores.usage import Readers
 
 try:
     import asyncpg as driver  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -135,6 +136,8 @@ class Server:
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool: Any = None
+        self.reads = Readers()
+        """Who reads, and who waits for a connection to do so."""
         self.name = (
             "postgresql://" + hide_password(url).partition("?")[0].rpartition("@")[2].rpartition("://")[2]
         )
@@ -203,6 +206,12 @@ class Server:
         except _FAULTS as error:
             raise self.fault(error) from None
 
+    @property
+    def opened(self) -> int:
+        """How many connections that read are there."""
+        pool = self._pool
+        return 0 if pool is None else pool.get_size()
+
     async def close_pool(self) -> None:
         """Read no more. Whoever reads just now gets its answer."""
         pool, self._pool = self._pool, None
@@ -215,10 +224,25 @@ class Server:
         if self._pool is None:
             raise StoreUnavailable(f"The store {self.name} is not open.")
         try:
-            async with self._pool.acquire(timeout=ANSWER_S) as connection:
+            async with self._connection(self._pool) as connection:
                 yield Session(connection)
         except _FAULTS as error:
             raise self.fault(error) from error
+
+    @asynccontextmanager
+    async def _connection(self, pool: Any) -> AsyncGenerator[Any]:
+        since = self.reads.came()
+        try:
+            connection = await pool.acquire(timeout=ANSWER_S)
+        except BaseException:
+            self.reads.left(since)
+            raise
+        self.reads.began(since)
+        try:
+            yield connection
+        finally:
+            self.reads.done()
+            await pool.release(connection)
 
     @staticmethod
     def is_ours(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from a2a_handoff.core.events import WorkKind
-from a2a_handoff.ports import Work, WorkKey
+from a2a_handoff.ports import Late, Work, WorkKey
 from a2a_handoff.stores.postgres_server import Session
 
 #: The first half of the locks that brokers hold while they live; the other half is a hash of the owner.
@@ -93,6 +93,7 @@ WHERE (work.handoff_id, work.kind, work.attempt, work.ref)
 # What a newer version does is left to it.
 _KINDS = [str(kind) for kind in WorkKind]
 
+_LATE = "SELECT owner <> '', count(*), min(wake_at) FROM work WHERE wake_at <= $1 GROUP BY 1"
 NEXT_DUE = "SELECT wake_at FROM work WHERE owner = '' ORDER BY wake_at LIMIT 1"
 
 
@@ -157,3 +158,9 @@ async def release(session: Session, owner: str, items: Iterable[Work]) -> None:
 async def renew(session: Session, owner: str, *, until: float) -> None:
     """Keep all that ``owner`` holds until then."""
     await session.count(_RENEW, owner, until)
+
+
+async def late(session: Session, *, now: float) -> dict[Late, tuple[int, float]]:
+    """What could be claimed and is nobody's: how much, and since when the oldest could."""
+    rows = await session.rows(_LATE, now)
+    return {Late.LAPSED if held else Late.DUE: (count, oldest) for held, count, oldest in rows}

@@ -30,6 +30,7 @@ from a2a_handoff.stores import postgres_batch, postgres_replicas, postgres_work
 from a2a_handoff.stores.batch import Batch, Prepared, touched
 from a2a_handoff.stores.jobs import Job, answer
 from a2a_handoff.stores.postgres_server import Server, Session
+from a2a_handoff.stores.usage import Line
 
 #: Most commits in one transaction, and most bytes of theirs.
 COMMITS_MAX = 512
@@ -74,6 +75,8 @@ class Writer:
         self._lease_s = lease_s
         self._turns = itertools.count(1)
         self._jobs: deque[Job[Statement]] = deque()
+        self.line = Line()
+        """Writes that wait, for whoever measures."""
         self._something = asyncio.Event()
         self._stopping = False
         self._down: StoreUnavailable | None = None
@@ -88,6 +91,7 @@ class Writer:
         if self._down is not None:
             raise StoreUnavailable(str(self._down))
         future = self._loop.create_future()
+        self.line.join()
         self._jobs.append(Job(work, future))
         self._something.set()
         return future
@@ -239,11 +243,13 @@ class Writer:
         if not self._stopping:
             self._down = error
         waiting, self._jobs = self._jobs, deque()
+        self.line.refuse(len(waiting))
         _fail([job.future for job in waiting], error)
 
     # --- answers ---------------------------------------------------------------------------------
 
     def _answer(self, jobs: Sequence[Job[Statement]], results: Sequence[object]) -> None:
+        self.line.leave(len(jobs))
         claimed = answer(jobs, results)
         if claimed and not self._stopping and self._down is None:
             given = self.submit(

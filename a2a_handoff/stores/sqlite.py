@@ -29,9 +29,11 @@ from a2a_handoff.ports import (
     Committed,
     HandoffPage,
     HandoffQuery,
+    Late,
     Recorded,
     RequestKey,
     StoreUnavailable,
+    Usage,
     Webhook,
     Work,
     WorkKey,
@@ -47,6 +49,7 @@ from a2a_handoff.stores.codec import (
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.stores.sqlite_listing import list_page
 from a2a_handoff.stores.sqlite_writer import Statement, Writer
+from a2a_handoff.stores.usage import Readers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +79,7 @@ class SqliteStore:
         self._file = DatabaseFile(path)
         self._lease_s = lease_s
         self._readers = readers
+        self._reads = Readers()
         self._boot_id = uuid.uuid4().hex
         self._writer: Writer | None = None
         self._connections: list[sqlite3.Connection] = []
@@ -340,6 +344,24 @@ class SqliteStore:
         """When the earliest unclaimed work is due."""
         return await self._read(sqlite_work.next_due)
 
+    async def late(self, *, now: float) -> dict[Late, tuple[int, float]]:
+        """Work that could be claimed: how many items, and since when the oldest could; nothing of none."""
+        return await self._read(lambda connection: sqlite_work.late(connection, now=now))
+
+    def usage(self) -> Usage:
+        """How busy the store is. From any thread, also when it is closed."""
+        reads, writer = self._reads, self._writer
+        used = reads.busy
+        return Usage(
+            limit=self._readers,
+            used=used,
+            idle=0 if writer is None else self._readers - used,
+            reads_waiting=reads.waiting,
+            read_wait_s=reads.waited_s,
+            writes_waiting=0 if writer is None else len(writer.line),
+            oldest_write_s=0.0 if writer is None else writer.line.oldest_s,
+        )
+
     async def queue(self) -> dict[State, tuple[int, float]]:
         """Open handoffs of all tenants by state: how many, and when the oldest was last changed."""
         rows = await self._rows(
@@ -390,17 +412,23 @@ class SqliteStore:
         """Run a query on a reader's thread."""
         if self._pool is None:
             raise StoreUnavailable(f"The store {self._file.path} is not open.")
-        return await self._loop.run_in_executor(self._pool, self._with_reader, query)
+        since = self._reads.came()
+        reading = self._pool.submit(self._with_reader, query, since)
+        # A caller that is gone before its turn is not served.
+        reading.add_done_callback(lambda done: self._reads.left(since) if done.cancelled() else None)
+        return await asyncio.wrap_future(reading)
 
-    def _with_reader(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
+    def _with_reader(self, query: Callable[[sqlite3.Connection], _T], since: float) -> _T:
         # There are as many connections as threads, so one is always idle.
         connection = self._idle.get()
+        self._reads.began(since)
         try:
             return query(connection)
         except sqlite3.Error as error:
             raise self._file.fault(error) from error
         finally:
             self._idle.put(connection)
+            self._reads.done()
 
 
 def _recorded(connection: sqlite3.Connection, statement: str, values: tuple[Any, ...]) -> list[Recorded]:

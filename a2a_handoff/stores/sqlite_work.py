@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from a2a_handoff.core.events import WorkKind
-from a2a_handoff.ports import Work, WorkKey
+from a2a_handoff.ports import Late, Work, WorkKey
 
 _FREE_ALL = "UPDATE work SET owner = '', wake_at = due_at, orphaned = 1 WHERE owner <> ''"
 
@@ -36,6 +36,11 @@ WHERE handoff_id = :handoff_id AND kind = :kind AND attempt = :attempt AND ref =
 _RENEW = "UPDATE work INDEXED BY work_by_wake SET wake_at = :until WHERE wake_at <= :until AND owner = :owner"
 
 _NEXT_DUE = "SELECT wake_at FROM work INDEXED BY work_by_wake WHERE owner = '' ORDER BY wake_at LIMIT 1"
+
+
+_LATE = """
+SELECT owner <> '', count(*), min(wake_at) FROM work INDEXED BY work_by_wake WHERE wake_at <= ? GROUP BY 1
+"""
 
 
 def free_all(connection: sqlite3.Connection) -> None:
@@ -86,3 +91,9 @@ def next_due(connection: sqlite3.Connection) -> float | None:
     """When the earliest free item is due."""
     row = connection.execute(_NEXT_DUE).fetchone()
     return None if row is None else row[0]
+
+
+def late(connection: sqlite3.Connection, *, now: float) -> dict[Late, tuple[int, float]]:
+    """What could be claimed and is nobody's: how much, and since when the oldest could."""
+    rows = connection.execute(_LATE, (now,)).fetchall()
+    return {Late.LAPSED if held else Late.DUE: (count, oldest) for held, count, oldest in rows}

@@ -31,6 +31,7 @@ from a2a_handoff.ports import StoreUnavailable
 from a2a_handoff.stores.batch import Batch, Known, Prepared, touched
 from a2a_handoff.stores.jobs import Job, answer
 from a2a_handoff.stores.sqlite_work import release
+from a2a_handoff.stores.usage import Line
 
 if TYPE_CHECKING:
     from a2a_handoff.stores.sqlite_file import DatabaseFile
@@ -125,6 +126,8 @@ class Writer:
         self._copied: int | None = None
         self._copies: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self.line = Line()
+        """Writes that wait, for whoever measures."""
         self.failed = False
         """Whether the last write was lost by a fault of the file or its disk."""
         self._connection: sqlite3.Connection
@@ -150,6 +153,7 @@ class Writer:
         if self._stopping:
             raise StoreUnavailable(f"The store {self._file.path} is closed.")
         future = self._loop.create_future()
+        self.line.join()
         self._jobs.put(Job(work, future))
         return future
 
@@ -307,6 +311,7 @@ class Writer:
     # --- the event loop's thread -----------------------------------------------------------------
 
     def _answer(self, jobs: Sequence[_Job], results: Sequence[object]) -> None:
+        self.line.leave(len(jobs))
         claimed = answer(jobs, results)
         if claimed and not self._stopping:
             given = self.submit(lambda connection: release(connection, self._owner, claimed))

@@ -3,7 +3,7 @@
 The rest of the broker commits events and calls ``Telemetry``; it knows no tracer and no meter.
 """
 
-from a2a_handoff.telemetry.instruments import NatsReading, QueueReading
+from a2a_handoff.telemetry.instruments import NatsReading, QueueReading, WorkReading
 from a2a_handoff.telemetry.log_export import exported_logs
 from a2a_handoff.telemetry.logs import configure_logging
 from a2a_handoff.telemetry.recorder import SPANS_MARK, Telemetry
@@ -15,6 +15,7 @@ __all__ = [
     "QueueReading",
     "Served",
     "Telemetry",
+    "WorkReading",
     "configure_logging",
     "exported_logs",
     "relate",

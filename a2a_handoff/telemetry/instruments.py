@@ -17,6 +17,7 @@ from a2a_handoff.core.agents import Role
 from a2a_handoff.core.events import Event, State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.spans import TASK_STATES, Attributes
+from a2a_handoff.ports import Late
 
 OTHER = "_OTHER"
 
@@ -130,6 +131,79 @@ INSTRUMENTS = (
         ("handoff.state",),
         "Age of the oldest of them, now.",
         "handoff_queue_oldest_age_seconds",
+    ),
+    InstrumentRow(
+        "handoff.work.late",
+        "updowncounter",
+        "{item}",
+        ("handoff.work.state",),
+        "Deliveries, timers and other work that could be done and is nobody's, now: `due`, or `lapsed` (its "
+        "broker did not keep it, and no other has taken it over).",
+        "handoff_work_late",
+    ),
+    InstrumentRow(
+        "handoff.work.late_age",
+        "gauge",
+        "s",
+        ("handoff.work.state",),
+        "How late the latest of it is, 0 if none is.",
+        "handoff_work_late_age_seconds",
+    ),
+    InstrumentRow(
+        "handoff.work.lease_age",
+        "gauge",
+        "s",
+        (),
+        "For how long this broker has not renewed its claims of work. From `work_lease` on others take them.",
+        "handoff_work_lease_age_seconds",
+    ),
+    InstrumentRow(
+        "handoff.store.connections",
+        "updowncounter",
+        "{connection}",
+        ("handoff.connection.state",),
+        "Connections that read from the store, by what they do: `used`, `idle`.",
+        "handoff_store_connections",
+    ),
+    InstrumentRow(
+        "handoff.store.connections.limit",
+        "gauge",
+        "{connection}",
+        (),
+        "How many there may be.",
+        "handoff_store_connections_limit",
+    ),
+    InstrumentRow(
+        "handoff.store.reads.waiting",
+        "updowncounter",
+        "{read}",
+        (),
+        "Reads that wait for a connection, now.",
+        "handoff_store_reads_waiting",
+    ),
+    InstrumentRow(
+        "handoff.store.reads.wait_time",
+        "counter",
+        "s",
+        (),
+        "How long reads have waited for a connection, all together: its rate is how many wait on average.",
+        "handoff_store_reads_wait_time_seconds_total",
+    ),
+    InstrumentRow(
+        "handoff.store.writes.waiting",
+        "updowncounter",
+        "{write}",
+        (),
+        "Writes that are asked for and not durable yet, now.",
+        "handoff_store_writes_waiting",
+    ),
+    InstrumentRow(
+        "handoff.store.writes.oldest_age",
+        "gauge",
+        "s",
+        (),
+        "For how long the oldest of them has waited, 0 if none does.",
+        "handoff_store_writes_oldest_age_seconds",
     ),
     InstrumentRow(
         "handoff.client.disconnects",
@@ -280,6 +354,16 @@ class QueueReading(NamedTuple):
     state: str
     size: int
     oldest_age_s: float
+
+
+class WorkReading(NamedTuple):
+    """Work that is nobody's: how much by why, and how late the latest of it is (seconds).
+
+    ``lease_age_s``: for how long this broker has not renewed its own claims.
+    """
+
+    late: dict[Late, tuple[int, float]]
+    lease_age_s: float
 
 
 class NatsReading(NamedTuple):

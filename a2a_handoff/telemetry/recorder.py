@@ -32,7 +32,7 @@ from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.spans import spans_of
-from a2a_handoff.ports import Change, Notified, Recorded
+from a2a_handoff.ports import Change, Late, Notified, Recorded, Usage
 from a2a_handoff.telemetry.exporting import (
     SCHEMA_URL,
     SCOPE,
@@ -48,6 +48,7 @@ from a2a_handoff.telemetry.instruments import (
     Measurement,
     NatsReading,
     QueueReading,
+    WorkReading,
     measure,
 )
 from a2a_handoff.telemetry.metrics import MetricPush, Prometheus, otlp_metrics
@@ -95,21 +96,25 @@ class Telemetry:
         *,
         known_agent: Callable[[str, str], bool] | None = None,
         queue: Callable[[], Iterable[QueueReading]] | None = None,
+        work: Callable[[], WorkReading] | None = None,
+        store: Callable[[], Usage] = Usage,
         nats: Callable[[], NatsReading | None] | None = None,
         clock_ahead_s: Callable[[], float] = float,
     ) -> None:
         """Read the ``OTEL_*`` variables and start the threads that are needed.
 
         ``known_agent`` tells whether (tenant, agent id) is registered: others share one label. ``queue``
-        reads the open handoffs by state, ``nats`` how NATS does, if it is used, ``clock_ahead_s`` how far the
-        broker's time is ahead of the machine's; they are called when metrics are read, from the thread that
-        reads them.
+        reads the open handoffs by state, ``work`` what is late, ``store`` how busy that is, ``nats`` how NATS
+        does, if it is used, ``clock_ahead_s`` how far the broker's time is ahead of the machine's; they are
+        called when metrics are read, from the thread that reads them.
         """
         self.options: Options = read_options(os.environ)
         self._ratio = settings.trace_ratio
         self._inbound: Literal["continue", "restart", "drop"] = settings.trace_inbound
         self.known_agent: Callable[[str, str], bool] = known_agent or _nobody
         self.queue: Callable[[], Iterable[QueueReading]] = queue or tuple
+        self.work: Callable[[], WorkReading] = work or _no_work
+        self.store = store
         self.nats: Callable[[], NatsReading | None] = nats or _no_nats
         self.clock_ahead_s = clock_ahead_s
         self._notes: deque[Change | Served | Notified | _Refused] = deque()
@@ -347,6 +352,12 @@ class Telemetry:
         open_states = [given.get(s, QueueReading(s, 0, 0.0)) for s in State if not s.terminal]
         self._tally.observe("handoff.queue.size", [(r.size, (r.state,)) for r in open_states])
         self._tally.observe("handoff.queue.oldest_age", [(r.oldest_age_s, (r.state,)) for r in open_states])
+        work = self.work()
+        late = [(work.late.get(why, (0, 0.0)), (why.value,)) for why in Late]
+        self._tally.observe("handoff.work.late", [(count, labels) for (count, _), labels in late])
+        self._tally.observe("handoff.work.late_age", [(age_s, labels) for (_, age_s), labels in late])
+        self._tally.observe("handoff.work.lease_age", [(work.lease_age_s, ())])
+        self._observe_store(self.store())
         nats = self.nats()
         if nats is not None:
             self._tally.observe("handoff.nats.connected", [(nats.connected, ())])
@@ -359,6 +370,18 @@ class Telemetry:
         self._tally.observe("handoff.clock.ahead", [(self.clock_ahead_s(), ())])
         lost = [(count, (reason,)) for reason, count in self.dropped.items()]
         self._tally.observe("handoff.telemetry.dropped", lost)
+
+    def _observe_store(self, usage: Usage) -> None:
+        connections = [(usage.used, ("used",)), (usage.idle, ("idle",))]
+        self._tally.observe("handoff.store.connections", connections)
+        for name, value in (
+            ("connections.limit", usage.limit),
+            ("reads.waiting", usage.reads_waiting),
+            ("reads.wait_time", usage.read_wait_s),
+            ("writes.waiting", usage.writes_waiting),
+            ("writes.oldest_age", usage.oldest_write_s),
+        ):
+            self._tally.observe(f"handoff.store.{name}", [(value, ())])
 
     def _label(self, tenant: str, agent_id: str) -> str:
         return agent_id if self.known_agent(tenant, agent_id) else OTHER
@@ -402,6 +425,10 @@ class Telemetry:
 
 def _nobody(_tenant: str, _agent_id: str) -> bool:
     return False
+
+
+def _no_work() -> WorkReading:
+    return WorkReading({}, 0.0)
 
 
 def _no_nats() -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from a2a_handoff.core.events import Outcome, State
 from a2a_handoff.core.spans import TASK_STATES
-from a2a_handoff.ports import Notified
+from a2a_handoff.ports import Late, Notified
 from a2a_handoff.telemetry.instruments import INSTRUMENTS, LOSSES, InstrumentRow
 from tests.otel.rules import OTEL, name_of, rules
 
@@ -33,6 +33,8 @@ VALUES = {
     "error_type": {outcome.value for outcome in Outcome} | {""},
     "handoff_drop_reason": set(LOSSES),
     "handoff_wakeup_result": {"sent", "heard", "dropped", "overrun"},
+    "handoff_work_state": {late.value for late in Late},
+    "handoff_connection_state": {"used", "idle"},
     "handoff_webhook_result": {result.value for result in Notified},
 }
 

@@ -1180,6 +1180,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "next_due": lambda store: store.next_due(),
     "renew_leases": lambda store: store.renew_leases(now=NOW),
     "queue": lambda store: store.queue(),
+    "late": lambda store: store.late(now=NOW),
     "in_flight": lambda store: store.in_flight(),
     "put_agent": lambda store: store.put_agent(make_agent()),
     "list_agents": lambda store: store.list_agents(),
@@ -1198,7 +1199,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
 
 def test_every_method_of_a_store_is_covered() -> None:
     methods = {name for name in vars(Store) if not name.startswith("_")}
-    assert methods == {*CALLS, "open", "close"}
+    assert methods == {*CALLS, "open", "close", "usage"}
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -256,6 +256,7 @@ class Stores(RuleBasedStateMachine):
     def same_counts(self) -> None:
         self.both(lambda store: store.next_due())
         self.both(lambda store: store.queue())
+        self.both(lambda store: store.late(now=self.now))
         self.both(lambda store: store.in_flight())
 
 

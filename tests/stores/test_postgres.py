@@ -804,6 +804,7 @@ STATEMENTS: list[tuple[str, list[Any]]] = [
     (postgres._ALIAS, ["default", "s-1", "k-1"]),
     (postgres._CHAIN, ["c-7"]),
     (work_table.NEXT_DUE, []),
+    (work_table._LATE, [500.0]),
     (work_table._CLAIM, ["o-1", 5.0, 5.0, 100, ["deliver", "offer", "reconcile"]]),
     (work_table._RELEASE, ["o-1", *KEY4, [1.0, 1.0]]),
     (work_table._RENEW, ["o-1", 5.0]),

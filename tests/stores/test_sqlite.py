@@ -615,6 +615,8 @@ def test_work_is_claimed_renewed_and_released_by_index(schema: sqlite3.Connectio
         assert scans(steps) == [], steps
     # The first free item in the index: a walk that ends at once.
     assert plan(schema, sqlite_work._NEXT_DUE, ()) == ["SCAN work USING COVERING INDEX work_by_wake"]
+    (late, *_) = plan(schema, sqlite_work._LATE, (NOW,))
+    assert late == "SEARCH work USING COVERING INDEX work_by_wake (wake_at<?)"
     schema.close()
 
 

@@ -29,10 +29,12 @@ from a2a_handoff.ports import (
     DuplicateRequest,
     HandoffPage,
     HandoffQuery,
+    Late,
     Recorded,
     RequestKey,
     SlotConflict,
     StoreUnavailable,
+    Usage,
     VersionConflict,
     Webhook,
     Work,
@@ -356,6 +358,18 @@ class MemoryStore:
             if not handoff.state.terminal:
                 times.setdefault(handoff.state, []).append(handoff.updated_at)
         return {state: (len(found), min(found)) for state, found in times.items()}
+
+    async def late(self, *, now: float) -> dict[Late, tuple[int, float]]:
+        found: dict[Late, tuple[int, float]] = {}
+        for item in (await self._turn()).work.values():
+            if item.wake_at <= now:
+                why = Late.DUE if item.owner is None else Late.LAPSED
+                count, oldest = found.get(why, (0, item.wake_at))
+                found[why] = (count + 1, min(oldest, item.wake_at))
+        return found
+
+    def usage(self) -> Usage:
+        return Usage()
 
     async def in_flight(self, tenant: str | None = None) -> dict[tuple[str, str], int]:
         data = await self._turn()

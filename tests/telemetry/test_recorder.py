@@ -17,8 +17,8 @@ from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import Outcome, State
 from a2a_handoff.core.handoff import evolve
-from a2a_handoff.ports import Notified
-from a2a_handoff.telemetry import QueueReading, Telemetry
+from a2a_handoff.ports import Late, Notified, Usage
+from a2a_handoff.telemetry import QueueReading, Telemetry, WorkReading
 from a2a_handoff.telemetry.instruments import measure
 from tests.telemetry.story import CHAIN, Story, spans_of_step, tales
 
@@ -408,3 +408,25 @@ def test_the_ratio_zero_exports_nothing_and_measures_all(make, receiver):
     assert telemetry.flush()
     assert receiver.spans == []
     assert total(telemetry, "handoff_outcomes_total") == 1
+
+
+def test_late_work_and_the_store_are_read_when_metrics_are(make):
+    telemetry = make()
+    assert samples(telemetry, "handoff_work_late") == dict.fromkeys(
+        [(("handoff_work_state", "due"),), (("handoff_work_state", "lapsed"),)], 0
+    )
+    telemetry.work = lambda: WorkReading({Late.LAPSED: (3, 1.5)}, 2.5)
+    telemetry.store = lambda: Usage(
+        limit=4, used=3, idle=1, reads_waiting=5, read_wait_s=6.5, writes_waiting=7, oldest_write_s=8.5
+    )
+    assert total(telemetry, "handoff_work_late", handoff_work_state="lapsed") == 3
+    assert total(telemetry, "handoff_work_late_age_seconds", handoff_work_state="lapsed") == 1.5
+    assert total(telemetry, "handoff_work_late_age_seconds", handoff_work_state="due") == 0
+    assert total(telemetry, "handoff_work_lease_age_seconds") == 2.5
+    assert total(telemetry, "handoff_store_connections", handoff_connection_state="used") == 3
+    assert total(telemetry, "handoff_store_connections", handoff_connection_state="idle") == 1
+    assert total(telemetry, "handoff_store_connections_limit") == 4
+    assert total(telemetry, "handoff_store_reads_waiting") == 5
+    assert total(telemetry, "handoff_store_reads_wait_time_seconds_total") == 6.5
+    assert total(telemetry, "handoff_store_writes_waiting") == 7
+    assert total(telemetry, "handoff_store_writes_oldest_age_seconds") == 8.5

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.acceptance.test_kill_under_load import Load
 from tests.chaos.agents import NAMES, Staffer
-from tests.chaos.judging import HARMLESS, Verdict, joined, judge, replay
+from tests.chaos.judging import HARMLESS, LEASE_S, Verdict, joined, judge, replay
 from tests.chaos.plants import PLANTS
 from tests.chaos.storm import Broker, Database, Habit, Outage, Storm, Victim
 from tests.chaos.telling import told, untrue
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "pull_ack_wait": 5,
     "retry_delay": 0.2,
     "reconcile_every": 0.5,
-    "work_lease": 3,
+    "work_lease": LEASE_S,
     "presence": 5,
     "agents": 20,
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from a2a_handoff.ledger import IDLE_S
 from a2a_handoff.stores import open_store
 from a2a_handoff.stores.verification import verify
 from tests.acceptance.test_kill_under_load import Load, every_handoff, text_of
@@ -17,9 +18,12 @@ from tests.chaos.agents import WORDS, Staffer, read_diary
 from tests.chaos.storm import Outage
 from tests.support.served import ENDS, Served, kind_of
 
-#: Seconds in which somebody could write an end, after the deadline, and did not.
-LATE_S = 10.0
-#: After an outage brokers find their way back to the database and to each other, in seconds.
+#: For so long a broker that stands still holds its work, in seconds: the setting ``work_lease`` of a campaign.
+LEASE_S = 3.0
+#: Seconds in which somebody could write an end, after the deadline, and did not. Who should have may stand still:
+#: the lease has to end, another broker has to look, which it does every ``IDLE_S``, and the machine is busy.
+LATE_S = LEASE_S + IDLE_S + 2.0
+#: After an outage, in seconds: brokers look for the database, and try again what they could not do, once a second.
 RECOVERY_S = 2.0
 #: Kinds of tasks that may be done twice; all others have ``replay_safe: false``.
 HARMLESS = "harmless"

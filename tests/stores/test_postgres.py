@@ -652,6 +652,23 @@ def test_a_transaction_that_a_crash_of_the_server_undid_is_not_taken_for_the_nex
     asyncio.run(main())
 
 
+def test_how_far_brokers_were_that_are_long_gone_is_forgotten(server: Postgres, database: str) -> None:
+    async def main() -> None:
+        async with opened(server.url(database)):
+            pass
+
+    there = "INSERT INTO marks VALUES ('turn/11', 5), ('turn/12', 5), ('turn/4500', 5), ('events', 3)"
+    server.sql(there, database=database)
+    server.sql(
+        "INSERT INTO replicas (id, owner, spans) VALUES (12, 'of whom something is left', 7)",
+        database=database,
+    )
+    server.sql("UPDATE positions SET replicas = 5000", database=database)
+    asyncio.run(main())
+    names = {name for (name,) in server.sql("SELECT name FROM marks", database=database)}
+    assert names - {"turn/5001"} == {"turn/12", "turn/4500", "events"}
+
+
 def test_a_connection_whose_server_said_that_it_ends_is_the_stores_fault_and_another_is_taken(
     server: Postgres, database: str
 ) -> None:

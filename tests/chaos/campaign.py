@@ -146,7 +146,7 @@ def run(folder: Path, plan: Plan) -> Report:
             verdict.faults += untrue(heard, log, verdict.log)
         with (folder / "log.jsonl").open("w", encoding="utf-8") as book:
             book.writelines(f"{json.dumps(event)}\n" for event in verdict.log.values())
-    return Report(storm, verdict, joined(outages))
+    return Report(storm, verdict, joined(outages, 0.0))
 
 
 def _sooner(habit: Habit, hurry: float) -> Habit:

@@ -175,14 +175,14 @@ def story(log: Iterable[Mapping[str, Any]]) -> str:
     return ", ".join(words)
 
 
-def joined(outages: Iterable[Outage]) -> list[Outage]:
+def joined(outages: Iterable[Outage], recovery_s: float = RECOVERY_S) -> list[Outage]:
     """In order and apart from each other, each with the time that it takes to recover from it."""
     found: list[Outage] = []
     for since, until in sorted(outages):
         if found and since <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], until + RECOVERY_S))
+            found[-1] = (found[-1][0], max(found[-1][1], until + recovery_s))
         else:
-            found.append((since, until + RECOVERY_S))
+            found.append((since, until + recovery_s))
     return found
 
 

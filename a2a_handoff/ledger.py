@@ -39,7 +39,6 @@ from a2a_handoff.ports import (
     Recorded,
     Recorder,
     RequestKey,
-    Slot,
     SlotConflict,
     Store,
     StoreUnavailable,
@@ -49,6 +48,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.registry import NEWS_TOPIC, Registry
+from a2a_handoff.slots import Need, informed, needed
 
 #: Wakes whoever claims work: some is due sooner than it would look again by itself.
 WORK_TOPIC = "work"
@@ -155,13 +155,13 @@ class Ledger:
                     writes.append(self._write(parent, steps))
                     befores.append(parent)
                     await self._climb(parent, steps, now, locks, writes, befores)
-                slots = self._slots(own)
+                need = needed(self._registry, own, request.means.full)
                 commit = Commit(
                     writes=tuple(writes),
                     now=now,
                     settled=settled,
-                    slots=slots,
-                    beyond=_beyond(slots, request.means.full),
+                    slots=need.slots,
+                    beyond=need.beyond,
                     request_key=key,
                     alias=alias[0],
                     alias_owner=alias[1],
@@ -172,8 +172,8 @@ class Ledger:
                 except VersionConflict:
                     for write in writes:
                         self._feed.forget(write.handoff.id)
-                except SlotConflict as refusal:
-                    full = _learnt(request.means.full, slots, refusal)
+                except SlotConflict as conflict:
+                    full = need.learnt(request.means.full, conflict)
                     resolution = request.resolution if reroute is None else reroute(full)
                     means = replace(request.means, full=full)
                     request = replace(request, resolution=resolution, means=means)
@@ -197,18 +197,18 @@ class Ledger:
             for _ in range(_CONFLICTS):
                 await self._check(*settled, *held)
                 now = self._clock.now()
-                before, steps = await self._decided(handoff_id, _knowing(full, decide), now)
+                before, steps = await self._decided(handoff_id, informed(decide, full), now)
                 if not steps:
                     if settled:
                         await self.settle(*settled)
                     return before
-                slots = self._slots(steps)
+                need = needed(self._registry, steps, full)
                 try:
-                    return await self._commit_change(before, steps, settled, slots, full, now)
+                    return await self._commit_change(before, steps, settled, need, now)
                 except VersionConflict:
                     self._feed.forget(handoff_id)
-                except SlotConflict as refusal:
-                    full = _learnt(full, slots, refusal)
+                except SlotConflict as conflict:
+                    full = need.learnt(full, conflict)
         raise HandoffError(Code.UNAVAILABLE, "The handoff changes too fast; try again.")
 
     async def _check(self, *keys: WorkKey) -> None:
@@ -262,8 +262,7 @@ class Ledger:
         before: Handoff,
         steps: Steps,
         settled: tuple[WorkKey, ...],
-        slots: tuple[Slot, ...],
-        full: frozenset[str],
+        need: Need,
         now: float,
     ) -> Handoff:
         """Write a change, and in the same commit what it means for the chain above.
@@ -276,7 +275,7 @@ class Ledger:
         with ExitStack() as locks:
             await self._climb(before, steps, now, locks, writes, befores)
             commit = Commit(
-                writes=tuple(writes), now=now, settled=settled, slots=slots, beyond=_beyond(slots, full)
+                writes=tuple(writes), now=now, settled=settled, slots=need.slots, beyond=need.beyond
             )
             try:
                 return await self._commit(commit, befores)
@@ -307,29 +306,6 @@ class Ledger:
                 return
             writes.append(self._write(before, steps))
             befores.append(before)
-
-    def _slots(self, steps: Steps) -> tuple[Slot, ...]:
-        """Those of the agent that a change offers the handoff to, and of who could get it instead.
-
-        None without an offer, and for an agent without a limit, or that the sender names.
-        """
-        h = steps[-1][1]
-        if not h.occupies or not any(isinstance(event, ev.HandoffOffered) for event, _ in steps):
-            return ()
-        chosen = self._slot(h.tenant, h.occupies)
-        if chosen is None or h.names(h.occupies):
-            return ()
-        if h.state is ev.State.ESCALATED:
-            return (chosen,)
-        tried = {attempt.agent_id for attempt in h.attempts}
-        others = sorted(self._registry.eligible(h) - tried)
-        return (chosen, *filter(None, (self._slot(h.tenant, agent_id) for agent_id in others)))
-
-    def _slot(self, tenant: str, agent_id: str) -> Slot | None:
-        agent = self._registry.get(tenant, agent_id)
-        if agent is None or agent.max_concurrency is None:
-            return None
-        return Slot(tenant=tenant, agent_id=agent_id, limit=agent.max_concurrency)
 
     @staticmethod
     def _write(before: Handoff | None, steps: Steps, *work: ev.Schedule) -> HandoffWrite:
@@ -485,30 +461,6 @@ class Ledger:
 
 def _always(commands: Sequence[Command]) -> Decide:
     return lambda _: commands
-
-
-def _beyond(slots: tuple[Slot, ...], full: frozenset[str]) -> bool:
-    """Whether an offer goes to an agent that is full, since everybody is."""
-    return bool(slots) and slots[0].agent_id in full
-
-
-def _learnt(full: frozenset[str], slots: tuple[Slot, ...], refusal: SlotConflict) -> frozenset[str]:
-    """Who is full, now that the store was asked about some."""
-    return full.difference(slot.agent_id for slot in slots) | refusal.full
-
-
-def _knowing(full: frozenset[str], decide: Decide) -> Decide:
-    """The same commands, of somebody who knows which agents are full."""
-
-    def informed(h: Handoff) -> Sequence[Command]:
-        return [
-            replace(command, means=replace(command.means, full=full))
-            if isinstance(command, ev.Offering)
-            else command
-            for command in decide(h)
-        ]
-
-    return informed if full else decide
 
 
 def _ends_a_part(event: Event) -> bool:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.support.replicas import replicas
+from tests.support.replicas import processes, replicas
 from tests.support.running import Broker
+from tests.support.served import Served
 from tests.support.wire import eventually
 
 ROUNDS = 5
 
 
-def register(b: Broker, *agents: str, limit: int | None) -> None:
+def register(b: Broker | Served, *agents: str, limit: int | None) -> None:
     for name in agents:
-        b.register(name, capabilities={"canWork": True}, max_concurrency=limit)
+        body = {"agent_id": name, "capabilities": {"canWork": True}, "max_concurrency": limit}
+        assert b.http.post("/api/agents", json=body).is_success
 
 
-def known(brokers: list[Broker], *agents: str) -> bool:
+def known(brokers: Sequence[Broker | Served], *agents: str) -> bool:
     return all(
         one.http.get(f"/api/agents/{name}").json().get("present") is True
         for one in brokers
@@ -27,14 +30,14 @@ def known(brokers: list[Broker], *agents: str) -> bool:
     )
 
 
-def hand_off(b: Broker, **more: Any) -> Any:
+def hand_off(b: Broker | Served, **more: Any) -> Any:
     body = {"source_agent": "triage", "task": "work", "requirements": {"capabilities": ["canWork"]}} | more
     answer = b.http.post("/api/handoffs", json=body)
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
-def finish(b: Broker, made: Any) -> None:
+def finish(b: Broker | Served, made: Any) -> None:
     for step in ("accept", "complete"):
         answer = b.http.post(
             f"/api/handoffs/{made['handoff_id']}/{step}", json={"agent_id": made["assigned_to"]}
@@ -104,3 +107,16 @@ def test_a_limit_that_changes_holds_for_the_next_offer(tmp_path: Path) -> None:
         register(b, "w-1", limit=7)
         eventually(lambda: a.http.get("/api/agents/w-1").json()["max_concurrency"] == 7)
         assert hand_off(a)["assigned_to"] == "w-1"
+
+
+def test_what_a_killed_broker_offered_keeps_its_slots_until_it_ends(tmp_path: Path) -> None:
+    with processes(tmp_path, 2) as (a, b):
+        register(a, "w-1", "w-2", limit=1)
+        register(a, "spare", limit=None)
+        eventually(lambda: known([b], "w-1", "w-2", "spare"))
+        held = [hand_off(a, target_agent=name) for name in ("w-1", "w-2")]
+        a.kill()
+        assert [hand_off(b)["assigned_to"] for _ in range(3)] == ["spare"] * 3
+        finish(b, held[0])
+        assert hand_off(b)["assigned_to"] == "w-1"
+        assert hand_off(b)["assigned_to"] == "spare"

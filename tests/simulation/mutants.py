@@ -68,9 +68,9 @@ FAULTS = {
         "        for work in (*works, *works):\n            if self._claims.stopping",
     ),
     "an agent takes what it is given, however much": (
-        "ledger.py",
-        "        if chosen is None or h.names(h.occupies):",
-        "        if True:",
+        "slots.py",
+        "    if chosen is None or h.names(h.occupies):",
+        "    if True:",
     ),
 }
 

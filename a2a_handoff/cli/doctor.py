@@ -104,7 +104,7 @@ async def _store(url: str) -> Finding:
     server = Server(url)
     session = await server.connect()
     try:
-        return _schema(server.name, await behind(session))
+        return _schema(server.name, await behind(session, server.name))
     finally:
         await session.close()
 
@@ -126,8 +126,10 @@ def _file(path: Path) -> Finding:
 
 
 def _schema(name: str, steps: int) -> Finding:
-    if steps:
+    if steps > 0:
         return Finding("store", "warning", f"{name} lacks {steps} steps of the schema: serve will make them")
+    if steps < 0:
+        return Finding("store", "ok", f"{name} has a newer schema, which this version may use")
     return Finding("store", "ok", f"{name} has the schema of this version")
 
 

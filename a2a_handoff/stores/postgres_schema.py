@@ -8,7 +8,7 @@ the session's search path.
 from __future__ import annotations
 
 from a2a_handoff.ports import StoreUnavailable
-from a2a_handoff.stores.migrations import scripts
+from a2a_handoff.stores import migrations
 from a2a_handoff.stores.postgres_server import Session
 
 # "a2ao", as the application id of a database file.
@@ -16,6 +16,11 @@ _LOCK = f"SELECT pg_advisory_xact_lock({0x6132616F})"
 #: Seconds for a step, and to wait while another broker makes it: a large table takes long.
 STEP_S = 3600.0
 _PATIENTLY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
+_VERSION = "SELECT version, (SELECT position FROM marks WHERE name = $1) FROM a2a_handoff_schema"
+_SET_SINCE = """
+INSERT INTO marks (name, position) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET position = excluded.position
+"""
 _FOUND = """
 SELECT to_regclass('a2a_handoff_schema') IS NOT NULL,
        (SELECT count(*) FROM pg_tables WHERE schemaname = current_schema()), current_schema()
@@ -34,11 +39,13 @@ async def migrate(session: Session, name: str) -> None:
     await session.run("COMMIT")
 
 
-async def behind(session: Session) -> int:
-    """How many steps the schema lacks; nothing is changed."""
+async def behind(session: Session, name: str) -> int:
+    """How many steps the schema lacks, below zero if it is a newer one that may be used; nothing is changed.
+
+    Raises ``StoreUnavailable`` if its schema may not be used.
+    """
     ((ours, _, _),) = await session.rows(_FOUND)
-    ((version,),) = await session.rows("SELECT version FROM a2a_handoff_schema") if ours else [(0,)]
-    return len(scripts("postgres")) - version
+    return migrations.behind("postgres", name, *(await _version(session) if ours else (0, None)))
 
 
 async def _migrate(session: Session, name: str) -> None:
@@ -52,13 +59,14 @@ async def _migrate(session: Session, name: str) -> None:
             f"The store {name} has tables of another program in its schema {schema}: "
             "give the broker a database of its own."
         )
-    ((version,),) = await session.rows("SELECT version FROM a2a_handoff_schema") if ours else [(0,)]
-    steps = scripts("postgres")
-    if version > len(steps):
-        raise StoreUnavailable(
-            f"The store {name} has schema {version}, this version knows {len(steps)}: "
-            "upgrade a2a-handoff, or restore the backup made before its upgrade."
-        )
-    for number, script in enumerate(steps[version:], start=version + 1):
+    found = await _version(session) if ours else (0, None)
+    for number, script in migrations.missing("postgres", name, *found):
         await session.run(script, timeout_s=STEP_S)
         await session.rows("UPDATE a2a_handoff_schema SET version = $1", number)
+        await session.rows(_SET_SINCE, migrations.SINCE_MARK, migrations.USABLE_SINCE["postgres"])
+
+
+async def _version(session: Session) -> tuple[int, int | None]:
+    """The schema, and since which one it may be used as it is, if the database says so."""
+    ((version, since),) = await session.rows(_VERSION, migrations.SINCE_MARK)
+    return version, since

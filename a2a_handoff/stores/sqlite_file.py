@@ -14,7 +14,7 @@ import sqlite3
 from pathlib import Path
 
 from a2a_handoff.ports import StoreUnavailable
-from a2a_handoff.stores.migrations import scripts
+from a2a_handoff.stores.migrations import SINCE_MARK, USABLE_SINCE, behind, missing
 
 #: What ``PRAGMA application_id`` of our databases says (``migrations/sqlite/0001``).
 APPLICATION_ID = 0x6132616F
@@ -24,6 +24,9 @@ SQLITE_MIN = (3, 37, 0)
 BUSY_WAIT_S = 5.0
 #: Prepared statements kept for each connection.
 STATEMENTS = 512
+
+_SET_SINCE = f"REPLACE INTO marks VALUES ('{SINCE_MARK}', {USABLE_SINCE['sqlite']});"  # noqa: S608 - constants
+_SINCE = f"SELECT position FROM marks WHERE name = '{SINCE_MARK}'"  # noqa: S608 - a constant
 
 _REMEDIES = {
     "SQLITE_FULL": "has no room left on its disk: free some; the broker goes on by itself",
@@ -122,16 +125,10 @@ class DatabaseFile:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if application != APPLICATION_ID and (application or version or tables):
             raise StoreUnavailable(f"The store {self.path} belongs to another program: name another file.")
-        migrations = scripts("sqlite")
-        if version > len(migrations):
-            raise StoreUnavailable(
-                f"The store {self.path} has schema {version}, this version knows {len(migrations)}: "
-                "upgrade a2a-handoff, or restore the backup made before its upgrade."
-            )
-        for number, script in enumerate(migrations[version:], start=version + 1):
+        for number, script in missing("sqlite", str(self.path), version, _since(connection, version)):
             try:
                 connection.executescript(
-                    f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;"
+                    f"BEGIN IMMEDIATE;\n{script}\n{_SET_SINCE}\nPRAGMA user_version = {number};\nCOMMIT;"
                 )
             except sqlite3.Error:
                 if connection.in_transaction:
@@ -139,10 +136,14 @@ class DatabaseFile:
                 raise
 
     def behind(self) -> int:
-        """How many steps the schema lacks. Raises ``sqlite3.Error`` if the file is no database."""
+        """How many steps the schema lacks, below zero if it is a newer one that may be used.
+
+        Raises ``sqlite3.Error`` if the file is no database, ``StoreUnavailable`` if its schema may not be
+        used.
+        """
         with contextlib.closing(self._reader()) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
-        return len(scripts("sqlite")) - version
+            return behind("sqlite", str(self.path), version, _since(connection, version))
 
     def damage(self) -> list[str]:
         """What SQLite finds wrong with the file; nothing if it is sound. All of it is read.
@@ -198,6 +199,12 @@ class DatabaseFile:
             f"failed: {error}",
         )
         return StoreUnavailable(f"The store {self.path} {remedy} ({name}).")
+
+
+def _since(connection: sqlite3.Connection, version: int) -> int | None:
+    """Since which schema the database may be used as it is, if it says so."""
+    row = connection.execute(_SINCE).fetchone() if version else None
+    return None if row is None else row[0]
 
 
 def _sync(path: Path) -> None:

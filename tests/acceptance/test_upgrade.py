@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from a2a_handoff.stores.migrations import SINCE_MARK
 from tests.support import previous
 from tests.support.agents import Agent, asks, card, completes
 from tests.support.hooks import hook
@@ -92,9 +93,13 @@ def test_an_older_release_says_that_a_store_is_of_a_newer_one_and_what_to_do(
     if store.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(tmp_path / "broker.db")) as connection:
             connection.execute(f"PRAGMA user_version = {NEWER}")
+            connection.execute("UPDATE marks SET position = ? WHERE name = ?", (NEWER, SINCE_MARK))
+            connection.commit()
     else:
+        database = store.rpartition("/")[2]
+        postgres_server().sql(f"UPDATE a2a_handoff_schema SET version = {NEWER}", database=database)
         postgres_server().sql(
-            f"UPDATE a2a_handoff_schema SET version = {NEWER}", database=store.rpartition("/")[2]
+            "UPDATE marks SET position = $1 WHERE name = $2", NEWER, SINCE_MARK, database=database
         )
     old = Served(tmp_path, {}, {"store": store}, root=previous.code())
     try:

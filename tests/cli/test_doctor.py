@@ -113,8 +113,17 @@ def test_a_schema_that_lags_behind_is_a_warning_on_either_store(
     assert found(run)[1]["store"] == ("ok", f"{tmp_path / 'store.db'} has the schema of this version")
     connection = sqlite3.connect(tmp_path / "store.db")
     connection.execute("PRAGMA user_version = 1")
-    connection.close()
     assert found(run)[1]["store"][0] == "warning"
+    connection.execute("PRAGMA user_version = 99")
+    assert found(run)[1]["store"] == (
+        "ok", f"{tmp_path / 'store.db'} has a newer schema, which this version may use",
+    )  # fmt: skip
+    connection.execute("DELETE FROM marks")
+    connection.commit()
+    connection.close()
+    verdict, words = found(run)[1]["store"]
+    assert verdict == "failed"
+    assert "has schema 99" in words
     server = postgres_server()
     name = server.fresh()
     try:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from a2a_handoff.stores.migrations import USABLE_SINCE
 from tests.support import previous
 from tests.support.served import ROOT
 
@@ -86,6 +87,12 @@ def _bare(shape: Kept) -> Kept:
 
 def test_what_both_releases_keep_can_be_read_by_both() -> None:
     assert harm(kept_by(previous.code()), kept_by(ROOT)) == list(HARMLESS)
+
+
+def test_brokers_of_the_previous_release_may_use_the_newest_schema() -> None:
+    steps = kept_by(previous.code())["steps"]
+    assert all(since <= steps[database] for database, since in USABLE_SINCE.items())
+    assert steps.keys() == USABLE_SINCE.keys()
 
 
 def _new_event(kept: Kept) -> None:

@@ -40,7 +40,7 @@ from a2a_handoff.stores import (
     postgres_webhooks,
 )
 from a2a_handoff.stores import postgres_work as work_table
-from a2a_handoff.stores.migrations import scripts
+from a2a_handoff.stores.migrations import SINCE_MARK, scripts
 from a2a_handoff.stores.postgres import PostgresStore
 from a2a_handoff.stores.postgres_listing import page_statement
 from a2a_handoff.stores.postgres_server import SETTINGS
@@ -502,9 +502,26 @@ def test_a_database_of_a_newer_version_is_refused_with_what_to_do(server: Postgr
 
     asyncio.run(main())
     server.sql("UPDATE a2a_handoff_schema SET version = 99", database=database)
-    message = open_and_fail(server.url(database))
     known = len(scripts("postgres"))
-    assert f"has schema 99, this version knows {known}: upgrade a2a-handoff" in message
+    for statement in (
+        "UPDATE marks SET position = $2 WHERE name = $1",
+        "DELETE FROM marks WHERE name = $1 AND $2 > 0",
+    ):
+        server.sql(statement, SINCE_MARK, known + 1, database=database)
+        message = open_and_fail(server.url(database))
+        assert f"has schema 99, this version knows {known}: upgrade a2a-handoff" in message
+
+
+def test_a_database_of_a_newer_version_that_says_so_is_used_as_it_is(server: Postgres, database: str) -> None:
+    async def use() -> None:
+        async with opened(server.url(database)) as (store,):
+            await store.commit(commit_of(first_write(f"h-{await store.log_end()}", offered_event())))
+
+    asyncio.run(use())
+    server.sql("UPDATE a2a_handoff_schema SET version = 99", database=database)
+    asyncio.run(use())
+    assert server.sql("SELECT version FROM a2a_handoff_schema", database=database) == [(99,)]
+    assert server.sql("SELECT count(*) FROM handoffs", database=database) == [(2,)]
 
 
 def test_a_database_with_another_encoding_is_refused(server: Postgres) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sqlite3
@@ -31,6 +32,7 @@ from a2a_handoff.ports import (
     WorkKey,
 )
 from a2a_handoff.stores import SqliteStore, open_store, sqlite_webhooks, sqlite_work, sqlite_writer
+from a2a_handoff.stores.migrations import SINCE_MARK, scripts
 from a2a_handoff.stores.sqlite_file import DatabaseFile
 from a2a_handoff.stores.sqlite_listing import page_statement, total_statement, values
 from a2a_handoff.stores.sqlite_writer import Writer
@@ -350,10 +352,31 @@ def test_a_database_of_a_newer_version_is_refused_with_what_to_do(tmp_path: Path
             pass
 
     asyncio.run(main())
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    assert re.search(r"has schema 99, this version knows \d+: upgrade a2a-handoff", open_and_fail(path))
+    known = len(scripts("sqlite"))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+        for since in (known + 1, None):
+            connection.execute("DELETE FROM marks")
+            if since:
+                connection.execute("INSERT INTO marks VALUES (?, ?)", (SINCE_MARK, since))
+            assert f"has schema 99, this version knows {known}: upgrade a2a-handoff" in open_and_fail(path)
+
+
+def test_a_database_of_a_newer_version_that_says_so_is_used_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+
+    async def use() -> None:
+        async with opened(path) as store:
+            await store.commit(commit_of(first_write(f"h-{await store.log_end()}", offered_event())))
+
+    asyncio.run(use())
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    asyncio.run(use())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (99,)
+        assert connection.execute("SELECT count(*) FROM handoffs").fetchone() == (2,)
+    assert DatabaseFile(path).behind() == len(scripts("sqlite")) - 99
 
 
 def test_a_path_below_a_file_cannot_be_opened(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ from tests.chaos.agents import NAMES, Staffer
 from tests.chaos.judging import HARMLESS, LEASE_S, Verdict, joined, judge, replay
 from tests.chaos.plants import PLANTS
 from tests.chaos.storm import Broker, Database, Habit, Outage, Storm, Victim
-from tests.chaos.telling import told, untrue
+from tests.chaos.telling import Reader, told, untrue
 from tests.support.nats import Nats, nats_server
 from tests.support.postgres import postgres_server
 from tests.support.running import kept_port
@@ -120,20 +120,24 @@ def run(folder: Path, plan: Plan) -> Report:
         }
         hurried = {name: (victim, _sooner(habit, plan.hurry)) for name, (victim, habit) in victims.items()}
         storm, load = Storm(hurried, plan.seed), Errands(*brokers, plan=plan)
+        reader = Reader(scene.nats.url, STREAM) if scene.nats else None
         try:
             for agent in staff.values():
                 agent.register(brokers[0])
                 agent.start()
-            with load.under_way(), storm.raging():
-                threading.Event().wait(plan.seconds)
-            if storm.faults:
-                return Report(storm, Verdict(faults=storm.faults))
-            unsettled = _settle(brokers[0], plan.deadline_s)
-            outages = storm.outages([name for name in victims if name.startswith("broker-")], ["postgres"])
-            verdict = judge(load, brokers, staff, outages)
-            verdict.hold(not unsettled, f"{unsettled} handoffs did not end")
-            heard = told(scene.nats.url, STREAM, least=len(verdict.log)) if scene.nats else []
-            verdict.told = len(heard)
+            with reader.reading() if reader else nullcontext():
+                with load.under_way(), storm.raging():
+                    threading.Event().wait(plan.seconds)
+                if storm.faults:
+                    return Report(storm, Verdict(faults=storm.faults))
+                unsettled = _settle(brokers[0], plan.deadline_s)
+                outages = storm.outages([n for n in victims if n.startswith("broker-")], ["postgres"])
+                verdict = judge(load, brokers, staff, outages)
+                verdict.hold(not unsettled, f"{unsettled} handoffs did not end")
+                heard = told(scene.nats.url, STREAM, least=len(verdict.log)) if scene.nats else []
+                verdict.told = len(heard)
+                if reader and heard:
+                    reader.catch_up(heard[-1].id)
         finally:
             for agent in staff.values():
                 agent.kill()
@@ -142,8 +146,9 @@ def run(folder: Path, plan: Plan) -> Report:
             verdict.hold("Traceback" not in broker.words, f"{broker.url} says {_trace(broker.words)}")
         faults, log = replay(scene.store)
         verdict.faults += faults
-        if scene.nats:
+        if reader:
             verdict.faults += untrue(heard, log, verdict.log)
+            verdict.faults += reader.untrue(log, verdict.log)
         with (folder / "log.jsonl").open("w", encoding="utf-8") as book:
             book.writelines(f"{json.dumps(event)}\n" for event in verdict.log.values())
     return Report(storm, verdict, joined(outages, 0.0))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.judging import RECOVERY_S, idle, joined
 from tests.chaos.storm import Blow, Down, Habit, Storm, timetable
-from tests.chaos.telling import untrue
+from tests.chaos.telling import Reader, untrue
 from tests.notify.follower import Heard
 
 LOG = ["a/1", "a/2", "b/1", "a/3", "b/2"]
@@ -59,6 +59,19 @@ def test_a_stream_that_does_not_tell_the_log_is_found(
     change: Callable[[list[Heard]], list[Heard]], fault: str
 ) -> None:
     assert any(found.startswith(fault) for found in untrue(change(_heard()), LOG, _known()))
+
+
+def test_a_program_that_read_along_may_get_again_what_it_had_and_misses_nothing() -> None:
+    reader = Reader("", "")
+
+    def took(ids: list[str]) -> list[str]:
+        reader.ids = ids
+        return list(reader.untrue([*LOG, "b/3"], LOG))
+
+    assert took(LOG) == took([*LOG[:3], *LOG]) == took([*LOG, "b/3", "b/2"]) == []
+    assert took(LOG[:-1]) == ["a program that read along did not get 1 events, such as b/2"]
+    assert took([*LOG[1:], LOG[0]]) == ["a program that read along got a/2, where the log has 'a/1'"]
+    assert took([*LOG, "b/3", "c/1"]) == ["a program that read along got c/1, where the log has ''"]
 
 
 def test_only_time_in_which_somebody_could_write_is_a_delay() -> None:

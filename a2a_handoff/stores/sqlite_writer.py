@@ -52,6 +52,9 @@ CHECKPOINT_BYTES = 4 << 20
 ROW_BYTES = 512
 #: Pages in the log at which the writer waits until it is copied back, so that the log starts anew.
 LOG_PAGES_MAX = 8192
+#: Bytes that are written while the log is copied back: then the writer waits for that. Without, the log would
+#: grow for as long as copying is slower than writing.
+BEHIND_MAX_BYTES = 16 << 20
 #: Handoffs whose version is kept in memory.
 VERSIONS_MAX = 65536
 
@@ -124,6 +127,7 @@ class Writer:
         self._unsaved = 0
         self._copying = False
         self._copied: int | None = None
+        self._copy_over = threading.Event()
         self._copies: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self.line = Line()
@@ -182,6 +186,8 @@ class Writer:
 
     def _write_all(self) -> None:
         while jobs := self._take():
+            if self._copying and self._unsaved > BEHIND_MAX_BYTES:
+                self._copy_over.wait()
             if self._copied is not None:
                 if self._copied > LOG_PAGES_MAX:
                     self._checkpoint(self._connection)
@@ -191,6 +197,7 @@ class Writer:
             self._last, self._last_took_s = len(jobs), time.monotonic() - began
             if self._unsaved >= CHECKPOINT_BYTES and not self._copying:
                 self._copying = True
+                self._copy_over.clear()
                 self._copies.put(True)
             # A loop that is closed has nobody left to answer.
             with contextlib.suppress(RuntimeError):
@@ -323,6 +330,7 @@ class Writer:
     def _copy_back(self, connection: sqlite3.Connection) -> None:
         while self._copies.get():
             self._copied = self._checkpoint(connection)
+            self._copy_over.set()
         connection.close()
 
     def _checkpoint(self, connection: sqlite3.Connection) -> int:

@@ -28,6 +28,7 @@ from tests.support import previous
 from tests.support.agents import Agent, asks, card, completes
 from tests.support.hooks import hook
 from tests.support.nats import Nats, nats_server
+from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.postgres import postgres_server
 from tests.support.replicas import SETTINGS
 from tests.support.running import WAIT_S, running, sse_data
@@ -222,6 +223,21 @@ def test_a_webhook_that_was_set_at_one_release_is_told_of_what_happens_at_the_ot
         told.until("COMPLETED")
 
 
+def test_an_agent_with_a_limit_does_the_tasks_of_both_releases(pair: Pair) -> None:
+    agent = Agent(completes)
+    with running(agent) as url, ThreadPoolExecutor(6) as pool:
+        pair.here.register(pair.name, card=card(url), max_concurrency=1)
+        eventually(lambda: pair.there.http.get(f"/api/agents/{pair.name}").is_success)
+
+        def send(number: int) -> Any:
+            broker = pair.here if number % 2 else pair.there
+            return broker.send(f"task {number}", wait=True, context={"target_agent": pair.name})
+
+        done = list(pool.map(send, range(12)))
+    assert {task["status"]["state"] for task in done} == {"TASK_STATE_COMPLETED"}
+    assert sorted(sends(agent)) == sorted(f"task {number}" for number in range(12))
+
+
 # --- one of them is gone -------------------------------------------------------------------------
 
 
@@ -243,6 +259,26 @@ def test_a_task_whose_broker_was_killed_is_brought_to_its_end_by_the_other_relea
         assert other.ended(task["id"])["state"] == "completed"
         assert other.log(task["id"]).count("handoff_completed") == 1
     assert sends(agent) == ["survive"]
+
+
+@pytest.mark.parametrize("killed", ["previous", "this"])
+def test_each_span_that_was_committed_is_sent_by_the_other_release(common: Common, killed: str) -> None:
+    agent = Agent(completes)
+    with OtlpReceiver() as receiver, running(agent) as url:
+        # Spans of the one that is killed would leave long after it is gone.
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
+        old, new = common.start(old=True, env=env), common.start(env=env)
+        dying, other = (old, new) if killed == "previous" else (new, old)
+        dying.register("worker", card=card(url))
+        task = dying.send("traced", wait=True, context={"target_agent": "worker"})
+        trace_id = dying.handoff(task["id"])["trace_id"]
+        assert receiver.trace(trace_id) == []
+        dying.kill()
+        eventually(lambda: len(receiver.trace(trace_id)) >= 3, within_s=30)
+        spans = receiver.trace(trace_id)
+        assert len({span.span_id for span in spans}) == len(spans)
+        receiver.one_root(trace_id)
+        assert other.send("after", wait=True, context={"target_agent": "worker"})
 
 
 @pytest.mark.parametrize("killed", ["previous", "this"])

@@ -36,17 +36,18 @@ def needed(registry: Registry, steps: Sequence[tuple[Event, Handoff]], full: fro
 
     Nothing without an offer, and for an agent that has no limit or that the sender names.
     """
-    h = steps[-1][1]
-    if not h.occupies or not any(isinstance(event, ev.HandoffOffered) for event, _ in steps):
+    if not any(isinstance(event, ev.HandoffOffered) for event, _ in steps):
         return Need()
-    chosen = _slot(registry, h, h.occupies)
-    if chosen is None or h.names(h.occupies):
+    h = steps[-1][1]
+    agent_id = h.occupies  # none, if the offer is over already
+    chosen = _slot(registry, h, agent_id)
+    if chosen is None or h.names(agent_id):
         return Need()
     # An escalation goes to supervisors, who are no candidates.
     others = frozenset[str]() if h.state is State.ESCALATED else registry.eligible(h)
     untried = sorted(others.difference(attempt.agent_id for attempt in h.attempts))
-    slots = (chosen, *filter(None, (_slot(registry, h, agent_id) for agent_id in untried)))
-    return Need(slots, beyond=h.occupies in full)
+    slots = (chosen, *filter(None, (_slot(registry, h, other) for other in untried)))
+    return Need(slots, beyond=agent_id in full)
 
 
 def _slot(registry: Registry, h: Handoff, agent_id: str) -> Slot | None:

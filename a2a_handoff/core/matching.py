@@ -303,10 +303,11 @@ class _Resolver:
         for key in matching:
             entry = self._agents[key]
             view = view_of(entry)
-            if key in self._full and entry.agent.max_concurrency is not None:
+            full = key in self._full
+            if full and entry.agent.max_concurrency is not None:
                 view = replace(view, in_flight=max(view.in_flight, entry.agent.max_concurrency))
             if not self._barred(entry, ask) and not self._absent(view):
-                yield rank(entry, view, ask, self._salt), entry, view
+                yield rank(entry, view, ask, self._salt, known_full=full), entry, view
 
     # --- hard filters ---
 

@@ -1,8 +1,9 @@
 """In which order those that may take a handoff are asked, and how that is told.
 
 Duty: the rank of one agent for one question, and the same in words.
-Rules, in this order: who is full comes last; the skill by its id before a tag; more of the tags; idle,
-online, busy; load; smoothed time to the ACK; share of successes. Only exact ties are spread.
+Rules, in this order: who is full comes last, and who is known to be after who only seems to be; the skill by
+its id before a tag; more of the tags; idle, online, busy; load; smoothed time to the ACK; share of successes.
+Only exact ties are spread.
 Not here: who may be asked at all (``matching``).
 """
 
@@ -13,7 +14,7 @@ from a2a_handoff.core.question import Ask
 from a2a_handoff.core.roster import Entry, Facet, Kind
 
 #: Compares as the order: smaller is better.
-Rank = tuple[bool, int, int, int, int, int, int, int, str]
+Rank = tuple[int, int, int, int, int, int, int, int, str]
 
 #: Mixes the number of an agent with that of the question, so that ties fall evenly (Knuth, volume 3,
 #: section 6.4: multiplicative hashing by the golden ratio).
@@ -21,14 +22,14 @@ _ODD = 0x9E37_79B9_7F4A_7C15
 _64_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 
-def rank(entry: Entry, view: AgentView, ask: Ask, salt: int) -> Rank:
+def rank(entry: Entry, view: AgentView, ask: Ask, salt: int, *, known_full: bool = False) -> Rank:
     """Where an agent stands. ``salt`` 0 spreads nothing: ties go by id.
 
     Times count in milliseconds and rates in hundredths: less is noise. An agent that was never timed
     counts as the fastest, so that a new one gets its chance.
     """
     return (
-        _full(view),
+        2 if known_full else int(_full(view)),
         -_skill_fit(entry, ask) if ask.skill else 0,
         -sum(tag in entry.facets for tag in ask.tags) if ask.tags else 0,
         _leisure(view),

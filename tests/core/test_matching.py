@@ -457,8 +457,14 @@ def test_an_agent_that_the_store_knows_to_be_full_is_last_whatever_its_view_says
     assert resolution.candidates[1].reasons[0] == "is full: holds 2 of 2"
 
 
-def test_of_more_agents_than_are_listed_those_that_are_not_full_are_listed_first():
-    views = [push(f"a-{n:02}", "x", max_concurrency=1) for n in range(CANDIDATES_MAX + 1)]
+@pytest.mark.parametrize("seems_full", [False, True])
+def test_of_more_agents_than_are_listed_those_that_are_not_known_to_be_full_are_listed_first(
+    seems_full: bool,
+):
+    views = [
+        push(f"a-{n:02}", "x", max_concurrency=1, in_flight=int(seems_full))
+        for n in range(CANDIDATES_MAX + 1)
+    ]
     full = frozenset(view.agent.agent_id for view in views[:CANDIDATES_MAX])
     assert names(ask(views, capabilities=("x",), full=full))[0] == views[-1].agent.agent_id
 

@@ -57,6 +57,20 @@ def test_bursts_at_two_brokers_fill_every_agent_to_its_limit_and_none_beyond(tmp
             list(pool.map(finish, brokers * 6, made))
 
 
+def test_an_agent_that_has_a_slot_is_found_among_many_that_all_seem_to_be_full(tmp_path: Path) -> None:
+    """They say that they have work from elsewhere, which no slot is taken by; more match than are listed."""
+    agents = [f"w-{n}" for n in range(24)]
+    with replicas(tmp_path) as (a, b):
+        register(a, *agents, limit=1)
+        for name in agents:
+            beat = {"status": "busy", "in_flight": 1}
+            assert a.http.post(f"/api/agents/{name}/heartbeat", json=beat).is_success
+        for name in agents:
+            eventually(lambda name=name: b.http.get(f"/api/agents/{name}").json()["in_flight"] == 1)
+        made = [hand_off(one) for one in (a, b) * 12]
+        assert Counter(one["assigned_to"] for one in made) == Counter(agents)
+
+
 def test_when_all_are_full_the_next_task_waits_with_one_of_them(tmp_path: Path) -> None:
     with replicas(tmp_path) as brokers:
         a, b = brokers

@@ -69,7 +69,7 @@ FAULTS = {
     ),
     "an agent takes what it is given, however much": (
         "slots.py",
-        "    if chosen is None or h.names(h.occupies):",
+        "    if chosen is None or h.names(agent_id):",
         "    if True:",
     ),
 }

@@ -57,6 +57,9 @@ WORK_TOPIC = "work"
 IDLE_S = 5.0
 
 _CONFLICTS = 50
+#: How often a request is resolved again because all of its candidates turn out to be full: ten at a time are
+#: looked at, and of a large fleet without a free agent not all need be.
+_REROUTES_MAX = 5
 
 
 def inbox_topic(tenant: str, agent_id: str) -> str:
@@ -143,6 +146,7 @@ class Ledger:
         settled: tuple[WorkKey, ...],
         webhooks: tuple[Webhook, ...],
     ) -> Handoff:
+        reroutes = 0
         for _ in range(_CONFLICTS):
             now = self._clock.now()
             own = decide_all(None, (request,), now)
@@ -174,9 +178,10 @@ class Ledger:
                         self._feed.forget(write.handoff.id)
                 except SlotConflict as conflict:
                     full = need.learnt(request.means.full, conflict)
-                    resolution = request.resolution if reroute is None else reroute(full)
-                    means = replace(request.means, full=full)
-                    request = replace(request, resolution=resolution, means=means)
+                    request = replace(request, means=replace(request.means, full=full))
+                    if reroute is not None and reroutes < _REROUTES_MAX:
+                        reroutes += 1
+                        request = replace(request, resolution=reroute(full))
         raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
 
     async def change(

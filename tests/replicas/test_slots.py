@@ -8,8 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from a2a_handoff import ledger
+from a2a_handoff.core.matching import CANDIDATES_MAX
 from tests.support.replicas import processes, replicas
-from tests.support.running import Broker
+from tests.support.running import Broker, broker
 from tests.support.served import Served
 from tests.support.wire import eventually
 
@@ -134,3 +138,15 @@ def test_what_a_killed_broker_offered_keeps_its_slots_until_it_ends(tmp_path: Pa
         finish(b, held[0])
         assert hand_off(b)["assigned_to"] == "w-1"
         assert hand_off(b)["assigned_to"] == "spare"
+
+
+def test_of_a_large_fleet_that_is_full_not_everybody_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "_CONFLICTS", ledger._REROUTES_MAX + 2)
+    agents = [f"w-{n}" for n in range(CANDIDATES_MAX * (ledger._REROUTES_MAX + 3))]
+    with broker(tmp_path) as alone:
+        register(alone, *agents, limit=1)
+        made = [hand_off(alone) for _ in agents]
+        assert Counter(one["assigned_to"] for one in made) == Counter(agents)
+        assert hand_off(alone)["assigned_to"] in agents

@@ -33,6 +33,7 @@ from a2a_handoff.notify.relayed import RelayedNotifier
 from a2a_handoff.ports import Clock, Gate, Late, Principal, StoreUnavailable, Usage
 from a2a_handoff.ports import Scope as Allowed
 from a2a_handoff.security.principals import TENANT, within
+from a2a_handoff.security.quotas import Quotas
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
@@ -44,6 +45,7 @@ from a2a_handoff.transports.a2a import A2ASurface
 from a2a_handoff.transports.asgi import (
     TENANT_KEY,
     App,
+    Bounds,
     Receive,
     Scope,
     Send,
@@ -161,27 +163,35 @@ class Application:
             seal=seal_of(settings),
             default_tenant=settings.default_tenant,
         )
+        bounds = Bounds.of(settings)
+        self.quotas = quotas = Quotas(
+            streams_max=settings.max_streams, streams_each=settings.max_streams_each
+        )
         operations = Operations(
-            self.broker, keepalive_s=settings.keepalive, extended_card=self._cards.extended
+            self.broker,
+            quotas=quotas,
+            keepalive_s=settings.keepalive,
+            extended_card=self._cards.extended,
         )
         self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
         self._a2a = A2ASurface(
-            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
+            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, bounds=bounds
         )
         self._legacy = LegacySurface(
-            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, body_max=settings.max_body
+            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, bounds=bounds
         )
         self._grpc = _grpc_surface(
             operations, gate=gate, telemetry=self.telemetry, clock=self.clock, settings=settings
         )
         calls = NativeCalls(self.broker, settings=settings)
         rest = RestSurface(self.broker, calls, service.drain, settings=settings)
-        live = LiveSurface(self.broker, calls, settings=settings)
+        live = LiveSurface(self.broker, calls, quotas, settings=settings)
         self._sockets = SocketSurface(
             self.broker,
             calls,
             service.bulletin,
             gate=gate,
+            quotas=quotas,
             telemetry=self.telemetry,
             clock=self.clock,
             settings=settings,
@@ -189,9 +199,9 @@ class Application:
         self._native = native_routes(rest, live, gate)
         self._inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
         self._callbacks = CallbackSurface(
-            service.callbacks, service.dispatcher.hearing, relate=relate, body_max=settings.max_body
+            service.callbacks, service.dispatcher.hearing, relate=relate, bounds=bounds
         )
-        self._mcp = McpSurface(self._within, gate=gate, body_max=settings.max_body)
+        self._mcp = McpSurface(self._within, gate=gate, bounds=bounds)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
         self._late: dict[Late, tuple[int, float]] = {}

@@ -207,6 +207,8 @@ class Journal:
         found: list[tuple[Recorded, Handoff]] = []
         for recorded in await self._store.read_log(after=after, limit=_PAGE):
             handoff = known.get(recorded.handoff_id) or await self.recall(recorded.handoff_id)
+            if handoff.version < recorded.seq:  # what the store has this process knows only a moment later
+                handoff = await self.load(recorded.handoff_id)
             known[handoff.id] = handoff
             found.append((recorded, handoff))
         return found

@@ -93,7 +93,12 @@ def protocols(settings: Settings) -> dict[str, Any]:
     WebSockets do not compress: it would cost each of them 40 kB.
     """
     return {
-        "http": partial(BoundedHttp, head_max=settings.max_head, arrival_s=settings.arrival),
+        "http": partial(
+            BoundedHttp,
+            head_max=settings.max_head,
+            arrival_s=settings.arrival,
+            send_timeout_s=settings.send_timeout,
+        ),
         "ws": partial(BoundedSocket, ping_s=settings.socket_ping),
         "ws_max_size": settings.max_body,
         "ws_per_message_deflate": False,

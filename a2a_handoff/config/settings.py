@@ -312,11 +312,38 @@ class Settings(BaseModel):
 
     # --- limits ----------------------------------------------------------------------------------
     max_body: int = _setting(10_485_760, "Largest request body.", unit="bytes", ge=1_024, le=1_073_741_824)
+    max_values: int = _setting(
+        200_000,
+        "Most values in the JSON of a request, or in a message of gRPC: numbers, texts, objects and lists, "
+        "those in each other too. Ten megabytes of small ones would hold up everybody for seconds.",
+        ge=1_000,
+        le=100_000_000,
+    )
     max_head: int = _setting(
         65_536, "Largest head of a request: its line and its headers.", unit="bytes", ge=8_192, le=1_048_576
     )
+    max_streams: int = _setting(
+        20_000,
+        "How many streams, sockets and waits may be open in all. Each costs a connection and some memory.",
+        ge=1,
+        le=1_000_000,
+    )
+    max_streams_each: int = _setting(
+        1_000,
+        "How many of them one principal of a tenant may have. Without authentication nobody is told apart, "
+        "and only max_streams holds.",
+        ge=1,
+        le=1_000_000,
+    )
     arrival: float = _seconds(
         60, "How long a request may take to arrive whole; then its connection is closed.", ge=0.05, le=3_600
+    )
+    send_timeout: float = _seconds(
+        60,
+        "How long a client may take nothing of an answer that waits for it, a stream too; then it is cut "
+        "off. It loses nothing, and can go on where it was.",
+        ge=0.05,
+        le=3_600,
     )
     stream_idle: float = _seconds(
         300, "How long an agent's stream may be silent before it is cut and the agent asked.", ge=1, le=_DAY_S

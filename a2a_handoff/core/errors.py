@@ -312,11 +312,16 @@ ERRORS: Mapping[Code, ErrorRow] = MappingProxyType(
             -32602,
             413,
             "RESOURCE_EXHAUSTED",
-            "The body is over the size limit.",
+            "The body is over the limit of its size, or of how many values it has.",
             "Send less, or pass large content by URL.",
         ),
         Code.RATE_LIMITED: _row(
-            -32060, 429, "RESOURCE_EXHAUSTED", "Too many requests.", "Wait for Retry-After.", retryable=True
+            -32060,
+            429,
+            "RESOURCE_EXHAUSTED",
+            "Too many requests, or too much of yours is open.",
+            "Wait for Retry-After.",
+            retryable=True,
         ),
         Code.UNAVAILABLE: _row(
             -32061,

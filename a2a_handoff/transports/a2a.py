@@ -20,6 +20,7 @@ from a2a_handoff.ports import Clock, Gate, Principal
 from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import (
+    Bounds,
     ClientGone,
     Receive,
     Scope,
@@ -76,13 +77,13 @@ class A2ASurface:
         gate: Gate,
         telemetry: Telemetry,
         clock: Clock,
-        body_max: int,
+        bounds: Bounds,
     ) -> None:
         self._ops = operations
         self._gate = gate
         self._telemetry = telemetry
         self._clock = clock
-        self._body_max = body_max
+        self._bounds = bounds
 
     # --- JSON-RPC --------------------------------------------------------------------------------
 
@@ -92,8 +93,8 @@ class A2ASurface:
         headers = headers_of(scope)
         generation, request_id = _V1, NO_ID
         try:
-            body = await read_body(receive, headers, self._body_max)
-            call = open_envelope(body)
+            body = await read_body(receive, headers, self._bounds.size)
+            call = open_envelope(body, self._bounds.values)
             request_id = call.id
             generation = negotiate(text_header(headers, b"a2a-version"), _query_version(scope))
             caller = await self._admit(headers, scope)
@@ -105,9 +106,10 @@ class A2ASurface:
             if asked.shared and await self._made_by_client(asker, asked):
                 generation = _V01
             if asked.operation in (Operation.STREAM, Operation.SUBSCRIBE):
-                events = await self._ops.open(asker, asked.params)
-                written = events_of(events, generation, request_id)
-                note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
+                with self._ops.held(asker):
+                    events = await self._ops.open(asker, asked.params)
+                    written = events_of(events, generation, request_id)
+                    note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
                 return
             result = await result_of(self._ops, asker, asked.operation, asked.params, generation)
             await answer(send, 200, rpc_answer(request_id, result), headers=_echo(asker, generation))
@@ -145,16 +147,17 @@ class A2ASurface:
             note.creates = route.operation in (Operation.SEND, Operation.STREAM)
             note.route = ("/agents/{agent_id}" if face else "") + route.template
             caller = await self._admit(headers, scope)
-            body = await read_body(receive, headers, self._body_max)
+            body = await read_body(receive, headers, self._bounds.size)
             _check_content_type(headers, body)
-            params = _rest_params(scope, body, route, generation)
+            params = _rest_params(scope, body, self._bounds, route, generation)
             caller = within(caller, params.tenant)
             note.asker = asker = self._asker(caller, headers, receive, generation, note, face=face)
             if route.operation in (Operation.STREAM, Operation.SUBSCRIBE):
-                events = await self._ops.open(asker, params)
                 shaped = proto03.event_out if generation is _V03 else None
-                written = events_of(events, generation, None, shaped=shaped)
-                note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
+                with self._ops.held(asker):
+                    events = await self._ops.open(asker, params)
+                    written = events_of(events, generation, None, shaped=shaped)
+                    note.left = not await stream(receive, send, written, headers=_echo(asker, generation))
                 return
             result = await result_of(self._ops, asker, route.operation, params, generation)
             if generation is _V03 and route.operation is not Operation.EXTENDED_CARD:
@@ -269,11 +272,11 @@ def _check_version(headers: dict[bytes, bytes], scope: Scope, generation: Genera
         )
 
 
-def _rest_params(scope: Scope, body: bytes, route: _Route, generation: Generation) -> Params:
+def _rest_params(scope: Scope, body: bytes, bounds: Bounds, route: _Route, generation: Generation) -> Params:
     if scope["method"] in ("GET", "DELETE"):
         raw = from_query(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
     else:
-        raw = open_object(body)
+        raw = open_object(body, bounds.values)
     members: dict[str, str] = {}
     if route.task_id:
         if "pushNotificationConfigs" in route.template:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Self
 
+import msgspec
+
+from a2a_handoff.config import Settings
 from a2a_handoff.core.context import EXTENSION_URI
 from a2a_handoff.core.errors import Code, HandoffError
 
@@ -26,6 +29,18 @@ TENANT_KEY = "a2a_handoff.tenant"
 
 _JSON = b"application/json"
 _KEEPALIVE = b": keep-alive\n\n"
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How much a request may bring: bytes of its body, and values of the JSON in it."""
+
+    size: int
+    values: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """As the operator wants it."""
+        return cls(settings.max_body, settings.max_values)
 
 
 class ClientGone(Exception):

@@ -21,6 +21,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.tracing import SpanRef
 from a2a_handoff.hearing import Hearing
 from a2a_handoff.ports import StoreUnavailable
+from a2a_handoff.transports.asgi import Bounds
 from a2a_handoff.transports.native import body_of
 from a2a_handoff.wire.push import TOKEN_HEADER
 
@@ -33,12 +34,12 @@ class CallbackSurface:
     """The endpoint of ``PATH``. ``relate`` notes which span the request is about."""
 
     def __init__(
-        self, callbacks: Callbacks, hearing: Hearing, *, relate: Callable[[SpanRef], None], body_max: int
+        self, callbacks: Callbacks, hearing: Hearing, *, relate: Callable[[SpanRef], None], bounds: Bounds
     ) -> None:
         self._callbacks = callbacks
         self._hearing = hearing
         self._relate = relate
-        self._body_max = body_max
+        self._bounds = bounds
 
     def lets_in(self, scope: Scope) -> bool:
         """Whether a request is for here and has the right token."""
@@ -50,7 +51,7 @@ class CallbackSurface:
         if attempt is None:
             raise HandoffError(Code.NOT_FOUND)
         try:
-            body = await body_of(request, self._body_max)
+            body = await body_of(request, self._bounds)
             handoff = await self._hearing.take(*attempt, body)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it

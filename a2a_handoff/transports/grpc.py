@@ -4,8 +4,8 @@ Duty: the listener, metadata, statuses and streams; from bytes to the params tha
 back from the JSON that every surface writes.
 Rules: what goes on does not end with a client that leaves: a call that was canceled, or whose deadline
 passed, is let go, and its task goes on. Bytes are parsed here and not by the library, which would answer
-what is no message without a word of why. One handler serves both kinds of calls: on the wire a unary call
-is a stream of one message.
+what is no message without a word of why. Nobody waits for a client that does not read. One handler serves
+both kinds of calls: on the wire a unary call is a stream of one message.
 Sources: A2A 1.0 section 10; ``a2a.proto`` of 0.3; AIP-193 (``google.rpc.Status`` in the trailers).
 Not here: what an operation does (``operations``), messages (``wire.protobuf``). TLS is a proxy's.
 """
@@ -110,16 +110,19 @@ class GrpcSurface:
             metadata = _metadata(context)
             _check_version(rpc, metadata)
             caller = await self._gate.admit(metadata.get("authorization", ""))
-            params = await aside(partial(_params, rpc), await self._arrived(context))
+            params = await aside(
+                partial(_params, rpc, self._settings.max_values), await self._arrived(context)
+            )
             note.asker = asker = self._asker(rpc, caller, params.tenant, metadata, note)
             await context.send_initial_metadata(_echo(asker, rpc.generation))
             if rpc.operation.streams:
-                await self._stream(rpc, asker, params, context)
+                with self._ops.held(asker):
+                    await self._stream(rpc, asker, params, context)
             else:
                 answer = await self._finish(
                     result_of(self._ops, asker, rpc.operation, params, rpc.generation)
                 )
-                await context.write(await aside(partial(_answer, rpc), answer))
+                await self._write(context, await aside(partial(_answer, rpc), answer))
         except asyncio.CancelledError:
             note.left = True
             raise
@@ -138,9 +141,24 @@ class GrpcSurface:
                 for event in together or ():
                     for body in writer.write(event):
                         shaped = proto03.event_out(body) if rpc.generation is Generation.V0_3 else body
-                        await context.write(await aside(partial(_written, rpc), shaped))
+                        await self._write(context, await aside(partial(_written, rpc), shaped))
         finally:
             await events.aclose()
+
+    async def _write(self, context: _Context, message: bytes) -> None:
+        """Write a message as soon as the client has room for it.
+
+        Raises ``HandoffError`` (``unavailable``) if it makes none: what it is told then it hears when it
+        reads on, and until then the library alone keeps the call.
+        """
+        limit_s = self._settings.send_timeout
+        try:
+            async with asyncio.timeout(limit_s):
+                await context.write(message)
+        except TimeoutError:
+            raise HandoffError(
+                Code.UNAVAILABLE, f"Nothing was read for {limit_s:g} seconds. Subscribe to the task to go on."
+            ) from None
 
     async def _finish(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Wait for work that goes on when the call is canceled."""
@@ -295,8 +313,8 @@ def _check_version(rpc: Rpc, metadata: dict[str, str]) -> None:
         )
 
 
-def _params(rpc: Rpc, body: bytes) -> Params:
-    params = params_of(rpc, body)
+def _params(rpc: Rpc, values_max: int, body: bytes) -> Params:
+    params = params_of(rpc, body, values_max)
     if rpc.generation is Generation.V0_3:
         return read_proto_params(rpc.operation, params)
     return read_params(rpc.operation, rpc.generation, params)

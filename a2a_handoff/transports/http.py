@@ -1,9 +1,10 @@
 """HTTP/1.1 as uvicorn speaks it, with the bounds that it lacks.
 
-Duty: how large the head of a request may be, and how long a request may take to arrive whole; that head and
-body of an answer go out together.
+Duty: how large the head of a request may be, how long a request may take to arrive whole, and how long an
+answer may lie unread; that head and body of an answer go out together.
 Rules: what is too large or too late is told so if it can be (431, 408), and its connection is closed.
-Only waiting for the client counts: an answer, a stream too, takes as long as it takes.
+Only waiting for the client counts: an answer, a stream too, takes as long as it takes, but a client that
+reads none of what waits for it is cut off. uvicorn lets who writes wait for the client, without an end.
 Sources: RFC 9110 section 15.5.9 (408), RFC 6585 section 5 (431).
 Not here: the size of a body, which its reader bounds (``asgi``, ``native``).
 """
@@ -60,13 +61,19 @@ class BoundedHttp(HttpToolsProtocol):
     """One connection.
 
     ``head_max`` bounds the bytes of the request line and the headers, ``arrival_s`` the seconds from the
-    first byte of a request, or from the end of the answer before, to its last byte.
+    first byte of a request, or from the end of the answer before, to its last byte; ``send_timeout_s`` the
+    seconds for which a client may take nothing of what waits for it.
     """
 
-    def __init__(self, *args: Any, head_max: int, arrival_s: float, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, head_max: int, arrival_s: float, send_timeout_s: float, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._head_max = head_max
         self._arrival_s = arrival_s
+        self._send_timeout_s = send_timeout_s
+        self._unread = 0
+        self._full: asyncio.TimerHandle | None = None
         self._in_head = False
         self._head = 0
         self._unparsed = 0
@@ -139,15 +146,18 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is over."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._let_be()
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
         """The connection goes over to another protocol, with bounds of its own."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._let_be()
         super().handle_websocket_upgrade()
+
+    def _let_be(self) -> None:
+        for alarm in (self._alarm, self._full):
+            if alarm is not None:
+                alarm.cancel()
 
     def on_response_complete(self) -> None:
         """The answer is on its way; the next request may come."""
@@ -169,6 +179,33 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(b"408 Request Timeout", f"A request has {self._arrival_s:g} seconds to arrive.")
         else:
             self.transport.close()
+
+    # --- reading too slowly ----------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """More is on its way than the client takes at once."""
+        super().pause_writing()
+        self._unread = self.transport.get_write_buffer_size()
+        self._full = self.loop.call_later(self._send_timeout_s, self._look_unread)
+
+    def resume_writing(self) -> None:
+        """The client took it."""
+        super().resume_writing()
+        if self._full is not None:
+            self._full.cancel()
+            self._full = None
+
+    def _look_unread(self) -> None:
+        """Whether the client took anything since the last look. What nobody reads cannot be told anybody."""
+        unread = self.transport.get_write_buffer_size()
+        if unread < self._unread:
+            self._unread = unread
+            self._full = self.loop.call_later(self._send_timeout_s, self._look_unread)
+        else:
+            self._full = None
+            self.transport.abort()
+
+    # --- refusing --------------------------------------------------------------------------------
 
     def _awaits_body(self) -> bool:
         return bool(self.cycle) and self.cycle.more_body and not self.cycle.response_started

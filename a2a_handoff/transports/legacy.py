@@ -14,6 +14,7 @@ from a2a_handoff.ports import Clock, Gate
 from a2a_handoff.security.principals import within
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import (
+    Bounds,
     ClientGone,
     Receive,
     Scope,
@@ -53,13 +54,13 @@ class LegacySurface:
     """Answers the first generation's paths."""
 
     def __init__(
-        self, operations: Operations, *, gate: Gate, telemetry: Telemetry, clock: Clock, body_max: int
+        self, operations: Operations, *, gate: Gate, telemetry: Telemetry, clock: Clock, bounds: Bounds
     ) -> None:
         self._ops = operations
         self._gate = gate
         self._telemetry = telemetry
         self._clock = clock
-        self._body_max = body_max
+        self._bounds = bounds
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send, *, path: str, face: str = ""
@@ -72,8 +73,8 @@ class LegacySurface:
         asker: Asker | None = None
         operation = METHODS[_V01, method]
         try:
-            body = await read_body(receive, headers, self._body_max)
-            call, bare = open_first_generation(body, method)
+            body = await read_body(receive, headers, self._bounds.size)
+            call, bare = open_first_generation(body, method, self._bounds.values)
             request_id = call.id
             caller = await self._gate.admit(text_header(headers, b"authorization"))
             caller = within(caller, tenant_of(scope))
@@ -97,9 +98,10 @@ class LegacySurface:
                 gone=departure(receive),
             )
             if operation in (Operation.STREAM, Operation.SUBSCRIBE):
-                events = await self._ops.open(asker, params)
-                written = events_of(events, _V01, None if bare else request_id)
-                left = not await stream(receive, send, written, headers=activated(asker.extensions))
+                with self._ops.held(asker):
+                    events = await self._ops.open(asker, params)
+                    written = events_of(events, _V01, None if bare else request_id)
+                    left = not await stream(receive, send, written, headers=activated(asker.extensions))
                 return
             result = await result_of(self._ops, asker, operation, params, _V01)
             body = result if bare else rpc_answer(request_id, result)

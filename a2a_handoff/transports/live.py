@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +24,8 @@ from a2a_handoff.core.roster import Facet
 from a2a_handoff.inbox import Found
 from a2a_handoff.ports import Principal
 from a2a_handoff.rollcall import Told
-from a2a_handoff.transports.asgi import disconnected
+from a2a_handoff.security.quotas import Quotas
+from a2a_handoff.transports.asgi import Bounds, disconnected
 from a2a_handoff.transports.calls import NativeCalls
 from a2a_handoff.transports.expiry import lasting, while_valid
 from a2a_handoff.transports.native import Done, EventStream, body_of, given, number, seconds, words
@@ -50,10 +51,14 @@ _T = TypeVar("_T")
 class LiveSurface:
     """Answers what of ``/api`` waits or streams."""
 
-    def __init__(self, broker: HandoffBroker, calls: NativeCalls, *, settings: Settings) -> None:
+    def __init__(
+        self, broker: HandoffBroker, calls: NativeCalls, quotas: Quotas, *, settings: Settings
+    ) -> None:
         self._broker = broker
         self._calls = calls
+        self._quotas = quotas
         self._settings = settings
+        self._bounds = Bounds.of(settings)
 
     # --- inboxes ---------------------------------------------------------------------------------
 
@@ -67,14 +72,16 @@ class LiveSurface:
         """The next offer, as soon as there is one."""
         query = request.query_params
         include = words(query.get("include", ""), "include", frozenset({_BROADCASTS}))
-        found = self._broker.inbox.watch(
-            principal,
-            given(request, "agent"),
-            timeout_s=seconds(query.get("timeout", f"{WATCH_S}"), "timeout", WATCH_MAX_S),
-            after=query.get("after", ""),
-            broadcasts=_BROADCASTS in include,
-        )
-        return await self._found(await self._waited(request, principal, found))
+        timeout_s = seconds(query.get("timeout", f"{WATCH_S}"), "timeout", WATCH_MAX_S)
+        with self._open(principal, timeout_s):
+            found = self._broker.inbox.watch(
+                principal,
+                given(request, "agent"),
+                timeout_s=timeout_s,
+                after=query.get("after", ""),
+                broadcasts=_BROADCASTS in include,
+            )
+            return await self._found(await self._waited(request, principal, found))
 
     async def _found(self, found: Found) -> Done:
         headers = {CURSOR: found.cursor} | ({RESYNC: "true"} if found.resync else {})
@@ -91,7 +98,7 @@ class LiveSurface:
 
     async def broadcast(self, request: Request, principal: Principal) -> Done:
         """Tell every agent of a workspace."""
-        body = native.decode(native.BroadcastIn, await body_of(request, self._settings.max_body))
+        body = native.decode(native.BroadcastIn, await body_of(request, self._bounds))
         stored = await self._broker.broadcasts.send(
             principal,
             channel=body.channel,
@@ -121,14 +128,16 @@ class LiveSurface:
     async def get_events(self, request: Request, principal: Principal) -> Done:
         """The log of one handoff as CloudEvents, from a cursor on; waits for more if that is asked for."""
         query = request.query_params
-        found = self._broker.events(
-            principal,
-            request.path_params["handoff_id"],
-            after=number(query.get("after", "0"), "after", 2**53),
-            limit=number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1),
-            timeout_s=seconds(query.get("timeout", "0"), "timeout", WATCH_MAX_S),
-        )
-        handoff, recorded, more = await self._waited(request, principal, found)
+        timeout_s = seconds(query.get("timeout", "0"), "timeout", WATCH_MAX_S)
+        with self._open(principal, timeout_s):
+            found = self._broker.events(
+                principal,
+                request.path_params["handoff_id"],
+                after=number(query.get("after", "0"), "after", 2**53),
+                limit=number(query.get("limit", "200"), "limit", EVENTS_MAX, least=1),
+                timeout_s=timeout_s,
+            )
+            handoff, recorded, more = await self._waited(request, principal, found)
         url = self._calls.trace_url(handoff)
         events = [views.event_out(item, handoff, trace_url=url) for item in recorded]
         return Done(body=native.EventPage(events=events, next_cursor=recorded[-1].seq if more else None))
@@ -154,12 +163,17 @@ class LiveSurface:
 
     # --- waiting ---------------------------------------------------------------------------------
 
+    def _open(self, principal: Principal, timeout_s: float) -> AbstractContextManager[None]:
+        """A wait is open meanwhile; who asks what there is now does not wait."""
+        return self._quotas.hold(principal) if timeout_s else nullcontext()
+
     async def _waited(self, request: Request, principal: Principal, work: Coroutine[Any, Any, _T]) -> _T:
         """What comes of a wait, which ends when the caller goes away or its token ends."""
         return await while_valid(principal, self._broker.now(), _unless_gone(request, work))
 
     def _stream(self, principal: Principal, events: AsyncGenerator[bytes | None]) -> EventStream:
-        return EventStream(_told_of_its_end(lasting(principal, self._broker.now(), events)))
+        told = _told_of_its_end(lasting(principal, self._broker.now(), events))
+        return EventStream(told, held=self._quotas.hold(principal))
 
     # --- the agents ------------------------------------------------------------------------------
 

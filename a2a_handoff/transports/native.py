@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
@@ -22,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.ports import Principal
-from a2a_handoff.transports.asgi import stream
+from a2a_handoff.transports.asgi import Bounds, stream
 from a2a_handoff.wire import faults, native
 from a2a_handoff.wire.envelope import open_object
 
@@ -53,16 +54,21 @@ class Done:
 
 
 class EventStream(Response):
-    """Server-sent events, at the pace of who reads them; ``None`` is a keep-alive."""
+    """Server-sent events, at the pace of who reads them; ``None`` is a keep-alive.
 
-    def __init__(self, events: AsyncGenerator[bytes | None]) -> None:
+    ``held`` is entered for as long as they last.
+    """
+
+    def __init__(self, events: AsyncGenerator[bytes | None], *, held: AbstractContextManager[None]) -> None:
         super().__init__()
         self._events = events
+        self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the events end or the reader is gone."""
         del scope
-        await stream(receive, send, self._events)
+        with self._held:
+            await stream(receive, send, self._events)
 
 
 Handler = Callable[[Request, Principal], Awaitable[Done | Response]]
@@ -71,8 +77,9 @@ Handler = Callable[[Request, Principal], Awaitable[Done | Response]]
 # --- reading -------------------------------------------------------------------------------------
 
 
-async def body_of(request: Request, limit: int) -> bytes:
+async def body_of(request: Request, bounds: Bounds) -> bytes:
     """The whole body: nothing, or one JSON object. Raises ``payload_too_large``, ``parse_error``."""
+    limit = bounds.size
     stated = request.headers.get("content-length", "")
     size = int(stated) if stated.isascii() and stated.isdigit() else 0
     parts: list[bytes] = []
@@ -91,7 +98,7 @@ async def body_of(request: Request, limit: int) -> bytes:
         )
     body = b"".join(parts)
     if body:
-        open_object(body)
+        open_object(body, bounds.values)
     return body
 
 

@@ -8,7 +8,7 @@ Not here: HTTP and envelopes (``a2a``, ``legacy``), JSON shapes (``wire.tasks``)
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.handoff import Handoff, requested
 from a2a_handoff.intake import Call, Incoming
 from a2a_handoff.ports import ANONYMOUS, HandoffQuery, Principal, RemoteState, Scope, Webhook
+from a2a_handoff.security.quotas import Quotas
 from a2a_handoff.transports.expiry import lasting, while_valid
 from a2a_handoff.wire.content import digest_of
 from a2a_handoff.wire.context import read_package, synthesize
@@ -73,10 +74,12 @@ class Operations:
         self,
         broker: HandoffBroker,
         *,
+        quotas: Quotas,
         keepalive_s: float,
         extended_card: Callable[[Principal, str], bytes] | None = None,
     ) -> None:
         self.broker = broker
+        self._quotas = quotas
         self._keepalive_s = keepalive_s
         self._extended_card = extended_card
 
@@ -130,8 +133,12 @@ class Operations:
             refusal=refusal,
         )
 
+    def held(self, asker: Asker) -> AbstractContextManager[None]:
+        """A stream is open meanwhile. Raises ``HandoffError`` if that is one too many."""
+        return self._quotas.hold(asker.principal)
+
     async def open(self, asker: Asker, params: Params) -> Told:
-        """Begin a stream, of whichever of the two kinds."""
+        """Begin a stream, of whichever of the two kinds. To be called while it is ``held``."""
         match params:
             case SendParams():
                 told = await self.stream(asker, params)
@@ -143,13 +150,15 @@ class Operations:
 
     async def send(self, asker: Asker, params: SendParams) -> TaskView:
         """Send a message; the task when it ends or asks, or at once if the caller wants that."""
-        accepted = await self._take(asker, params)
         journal = self.broker.journal
         if params.return_immediately:
+            accepted = await self._take(asker, params)
             view = await journal.view(accepted.handoff)
         else:
-            waiting = journal.wait(accepted.handoff.id, since=accepted.since, gone=asker.gone)
-            view = await while_valid(asker.principal, self.broker.now(), waiting)
+            with self._quotas.hold(asker.principal):
+                accepted = await self._take(asker, params)
+                waiting = journal.wait(accepted.handoff.id, since=accepted.since, gone=asker.gone)
+                view = await while_valid(asker.principal, self.broker.now(), waiting)
         return _named(view, params.alias)
 
     async def _take(self, asker: Asker, params: SendParams) -> Accepted:

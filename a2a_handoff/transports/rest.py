@@ -19,6 +19,7 @@ from a2a_handoff.core.roster import Facet, Kind
 from a2a_handoff.core.text import is_blank, name_fault
 from a2a_handoff.drain import NOTICE_MAX_S, Drain
 from a2a_handoff.ports import HandoffQuery, Principal, Scope
+from a2a_handoff.transports.asgi import Bounds
 from a2a_handoff.transports.calls import NativeCalls, Origin, Verb
 from a2a_handoff.transports.native import (
     APPLIED,
@@ -51,6 +52,7 @@ class RestSurface:
         self._calls = calls
         self._drain = drain
         self._settings = settings
+        self._bounds = Bounds.of(settings)
 
     # --- this broker -----------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class RestSurface:
 
     async def register_agent(self, request: Request, principal: Principal) -> Done:
         """Register an agent, or replace its registration."""
-        body = native.decode(native.AgentIn, await body_of(request, self._settings.max_body))
+        body = native.decode(native.AgentIn, await body_of(request, self._bounds))
         view, new = await self._broker.registry.register(principal, body.registration())
         return Done(body=views.agent_out(view), status=201 if new else 200)
 
@@ -134,7 +136,7 @@ class RestSurface:
 
     async def heartbeat(self, request: Request, principal: Principal) -> Done:
         """A sign of life of an agent."""
-        body = native.decode(native.HeartbeatIn, await body_of(request, self._settings.max_body))
+        body = native.decode(native.HeartbeatIn, await body_of(request, self._bounds))
         view = await self._broker.registry.heartbeat(
             principal, request.path_params["agent_id"], body.status, body.in_flight
         )
@@ -144,7 +146,7 @@ class RestSurface:
 
     async def create_handoff(self, request: Request, principal: Principal) -> Done:
         """Hand a task off. Answers at once; follow it by its id."""
-        body = native.decode(native.HandoffIn, await body_of(request, self._settings.max_body))
+        body = native.decode(native.HandoffIn, await body_of(request, self._bounds))
         accepted = await self._calls.create(principal, body, _origin(request))
         return await self._shown(accepted.handoff, status=200 if accepted.replayed else 201)
 
@@ -226,7 +228,7 @@ class RestSurface:
     async def _acted(
         self, request: Request, principal: Principal, verb: Verb, *, to_holder: bool = False
     ) -> Done:
-        body = native.decode(native.ActionIn, await body_of(request, self._settings.max_body) or b"{}")
+        body = native.decode(native.ActionIn, await body_of(request, self._bounds) or b"{}")
         after = await self._calls.act(
             principal, verb, request.path_params["handoff_id"], body, versions=wanted_versions(request)
         )
@@ -253,7 +255,7 @@ class RestSurface:
 
     async def resolve(self, request: Request, principal: Principal) -> Done:
         """Who would get this handoff, and why the others not. Nothing is created."""
-        body = native.decode(native.HandoffIn, await body_of(request, self._settings.max_body))
+        body = native.decode(native.HandoffIn, await body_of(request, self._bounds))
         if not body.text:
             body = body.model_copy(update={"task": "(resolve only)"})
         incoming = self._calls.incoming(body, _origin(request))

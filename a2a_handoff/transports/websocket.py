@@ -12,6 +12,7 @@ Not here: bytes, pings, reading too slowly (``socket_protocol``), how frames loo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -29,6 +30,7 @@ from a2a_handoff.inbox import Found, Seat
 from a2a_handoff.ports import Clock, Gate, Principal, StoreUnavailable
 from a2a_handoff.ports import Scope as Allowed
 from a2a_handoff.security.principals import within
+from a2a_handoff.security.quotas import Quotas
 from a2a_handoff.telemetry import Served, Telemetry
 from a2a_handoff.transports.asgi import Receive, Scope, Send, headers_of, tenant_of, text_header
 from a2a_handoff.transports.calls import NativeCalls, Origin
@@ -77,6 +79,7 @@ class SocketSurface:
         bulletin: Bulletin,
         *,
         gate: Gate,
+        quotas: Quotas,
         telemetry: Telemetry,
         clock: Clock,
         settings: Settings,
@@ -86,6 +89,7 @@ class SocketSurface:
         self.bulletin = bulletin
         self.settings = settings
         self.gate = gate
+        self._quotas = quotas
         self._telemetry = telemetry
         self._clock = clock
 
@@ -102,9 +106,10 @@ class SocketSurface:
             principal.require(Allowed.WORK)
             if self.broker.inbox.closing:
                 raise HandoffError(Code.UNAVAILABLE, "The broker is stopping; try another one.")
-            await receive()
-            await send({"type": "websocket.accept", "subprotocol": chosen})
-            await _Socket(self, principal, receive, send).run()
+            with self._quotas.hold(principal):
+                await receive()
+                await send({"type": "websocket.accept", "subprotocol": chosen})
+                await _Socket(self, principal, receive, send).run()
         except HandoffError as error:
             status = error.row.http
             await refuse_handshake(scope, send, error)
@@ -209,7 +214,7 @@ class _Socket:
                 return None
             opening = _Opening()
             try:
-                kind, opening = _open(body)
+                kind, opening = _open(body, self._surface.settings.max_values)
                 if kind == "ping":
                     native.decode(frames.PingFrame, body)
                     await self._write(_answer("pong", opening))
@@ -306,7 +311,7 @@ class _Socket:
         """Do what a frame asks for; the answer."""
         opening = _Opening()
         try:
-            kind, opening = _open(body)
+            kind, opening = _open(body, self._surface.settings.max_values)
             asked = native.decode(frames.FROM_CLIENT[kind], body)
             return await self._do(asked, opening)
         except Exception as fault:  # noqa: BLE001 - a fault of ours is answered as every other
@@ -442,26 +447,36 @@ class _Socket:
         await self._send({"type": "websocket.close", "code": code, "reason": why[:100]})
 
 
-def _open(body: bytes) -> tuple[str, _Opening]:
-    """The kind of a frame, and its id. Raises ``HandoffError``: ``parse_error``, ``invalid_params``."""
-    opening = msgspec.json.decode(open_object(body), type=_Opening)
+def _open(body: bytes, values_max: int) -> tuple[str, _Opening]:
+    """The kind of a frame, and its id.
+
+    Raises ``HandoffError``: ``parse_error``, ``invalid_params``, ``payload_too_large``.
+    """
+    try:
+        opening = msgspec.json.decode(open_object(body, values_max), type=_Opening)
+    except HandoffError as error:
+        if error.code is not Code.PAYLOAD_TOO_LARGE:
+            raise
+        opening = _Opening()
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            opening = msgspec.json.decode(body, type=_Opening)
+        raise _Refused(error, opening) from None
     try:
         kind = msgspec.json.decode(opening.type, type=str)
     except msgspec.DecodeError:
         kind = ""
     if kind not in frames.FROM_CLIENT:
         fault = f"must be one of {', '.join(frames.FROM_CLIENT)}"
-        raise _Unknown(Code.INVALID_PARAMS, f"type {fault}.", (Violation("type", fault),), opening)
+        error = HandoffError(Code.INVALID_PARAMS, f"type {fault}.", violations=(Violation("type", fault),))
+        raise _Refused(error, opening)
     return kind, opening
 
 
-class _Unknown(HandoffError):
-    """A frame of a kind that there is none of; its id is known all the same."""
+class _Refused(HandoffError):
+    """A frame that is not read on, though its id is known."""
 
-    def __init__(
-        self, code: Code, message: str, violations: tuple[Violation, ...], opening: _Opening
-    ) -> None:
-        super().__init__(code, message, violations=violations)
+    def __init__(self, error: HandoffError, opening: _Opening) -> None:
+        super().__init__(error.code, error.message, violations=error.violations, facts=error.facts)
         self.opening = opening
 
 
@@ -471,7 +486,7 @@ def _answer(kind: str, opening: _Opening, **fields: object) -> bytes:
 
 
 def _error(fault: Exception, opening: _Opening) -> bytes:
-    if isinstance(fault, _Unknown):
+    if isinstance(fault, _Refused):
         opening = fault.opening
     problem = faults.problem(refusal_of(fault), PATH)
     return _answer("error", opening, problem=Raw(problem.body))

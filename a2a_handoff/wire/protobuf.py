@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,10 +27,12 @@ from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError, SerializeToJsonError
 from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.struct_pb2 import Value
 from msgspec import Raw
 
 from a2a_handoff.core.agents import Generation
 from a2a_handoff.core.errors import Code, HandoffError, Violation
+from a2a_handoff.wire.envelope import too_many
 from a2a_handoff.wire.methods import Operation
 from a2a_handoff.wire.requests import fill
 from a2a_handoff.wire.shapes import fields_of, pack
@@ -112,13 +114,14 @@ def rpc_of(generation: Generation, operation: Operation) -> Rpc:
 # --- requests ------------------------------------------------------------------------------------
 
 
-def params_of(rpc: Rpc, body: bytes) -> Raw:
+def params_of(rpc: Rpc, body: bytes, values_max: int | None = None) -> Raw:
     """The params of a request, as those of HTTP+JSON, with what stands in its path there.
 
-    Raises ``HandoffError`` (``invalid_params``) if the bytes are not the message of the method.
+    Raises ``HandoffError``: ``invalid_params`` if the bytes are not the message of the method,
+    ``payload_too_large`` if there are more than ``values_max`` values in it.
     """
     try:
-        params = Raw(json_of(rpc.request, body))
+        params = Raw(json_of(rpc.request, body, values_max))
     except Unwritable as fault:
         raise HandoffError(Code.INVALID_PARAMS, str(fault)) from None
     return _unnamed(rpc, params) if rpc.generation is Generation.V0_3 else params
@@ -164,17 +167,44 @@ async def aside(convert: Callable[[bytes], _T], body: bytes) -> _T:
 # --- both ways -----------------------------------------------------------------------------------
 
 
-def json_of(kind: type[Message], body: bytes) -> bytes:
-    """The JSON of a message. Raises ``Unwritable`` if it is none of that kind, or has no JSON."""
+def json_of(kind: type[Message], body: bytes, values_max: int | None = None) -> bytes:
+    """The JSON of a message.
+
+    Raises ``Unwritable`` if it is none of that kind, or has no JSON, and ``HandoffError``
+    (``payload_too_large``) if there are more than ``values_max`` values in it.
+    """
     message = kind()
     try:
         message.ParseFromString(body)
     except DecodeError:
         raise Unwritable(f"The bytes are not a {kind.DESCRIPTOR.full_name}, or nested too deep.") from None
+    # The smallest value has two bytes.
+    if values_max is not None and len(body) > 2 * values_max:
+        _vet_count(message, values_max)
     try:
         return _sorted(_whole(MessageToDict(message)))
     except (SerializeToJsonError, ValueError):
         raise Unwritable("A number is not finite, or a time out of range, which JSON cannot say.") from None
+
+
+def _vet_count(message: Message, values_max: int) -> None:
+    """How many values there are, before each of them costs microseconds. Looks at no more than it allows."""
+    left = values_max
+    waiting = [message]
+    while waiting:
+        holder = waiting.pop()
+        for _, value in holder.ListFields():
+            if isinstance(value, Message):
+                waiting.append(value)
+            if isinstance(value, Message | str | bytes | int | float):
+                left -= not isinstance(holder, Value)  # counted where it stands in its list or struct
+            else:
+                left -= len(value)
+                inner = cast("Mapping[str, object]", value).values() if isinstance(value, Mapping) else value
+                if left >= 0:
+                    waiting += (each for each in cast("Iterable[object]", inner) if isinstance(each, Message))
+            if left < 0:
+                raise too_many(values_max)
 
 
 def protobuf_of(kind: type[Message], body: bytes) -> bytes:

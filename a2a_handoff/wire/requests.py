@@ -25,7 +25,7 @@ from a2a_handoff.core.errors import Code, HandoffError, Violation
 from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire import proto03
 from a2a_handoff.wire.cursor import seal, unseal
-from a2a_handoff.wire.envelope import NO_ID, Call, open_envelope, open_object
+from a2a_handoff.wire.envelope import NO_ID, Call, has_envelope, open_envelope, open_object
 from a2a_handoff.wire.fields import members_of
 from a2a_handoff.wire.members import ID_CHARS_MAX, Members
 from a2a_handoff.wire.messages import read_message
@@ -247,14 +247,20 @@ def _invalid(violations: tuple[Violation, ...]) -> HandoffError:
 # --- bodies without an envelope ------------------------------------------------------------------
 
 
-def open_first_generation(body: bytes, method: str) -> tuple[Call, bool]:
+def open_first_generation(body: bytes, method: str, values_max: int | None = None) -> tuple[Call, bool]:
     """A call by plain HTTP, as ``POST /tasks/send`` has it: bare params, or an envelope all the same.
 
     The second value tells whether it was bare, so that the answer is bare too.
 
     Raises ``HandoffError``, an ``EnvelopeError`` where there is an envelope.
     """
-    params = open_object(body)
+    try:
+        params = open_object(body, values_max)
+    except HandoffError:
+        # Where there is an envelope, the same is said under its id.
+        if has_envelope(body):
+            open_envelope(body, values_max)
+        raise
     if "jsonrpc" in fields_of(params):
         return open_envelope(body), False
     return Call(id=NO_ID, method=method, params=params), True

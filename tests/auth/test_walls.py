@@ -302,7 +302,7 @@ def test_a_list_shows_nothing_of_another_tenant(house: House, name: str) -> None
 
 def test_a_cursor_of_another_tenant_leads_to_nothing(house: House) -> None:
     spy, boss = (
-        bearer(name, tenant=t, scope="handoff:admin") for name, t in (("spy", "other"), ("boss", "acme"))
+        bearer(name, tenant=t, scope="handoff:admin") for name, t in (("spy", "empty"), ("boss", "acme"))
     )
     token = _rpc(house.b, "ListTasks", {"pageSize": 1}, boss)["result"]["nextPageToken"]
     assert token

@@ -70,7 +70,12 @@ def test_c078_what_a_client_does_not_read_is_not_held_for_it_and_is_there_when_i
 
         return events()
 
-    with running(Agent(flood)) as url, served(tmp_path) as b, Caller(b.url) as slow, Caller(b.url) as slower:
+    with (
+        running(Agent(flood)) as url,
+        served(tmp_path, send_timeout=600) as b,
+        Caller(b.url) as slow,
+        Caller(b.url) as slower,
+    ):
         _register(b, url, streaming=True)
         try:
             slow.post("/", streaming_body(context=CAN), headers=CLOSE)

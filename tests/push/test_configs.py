@@ -141,7 +141,7 @@ def push_params(operation: Operation, **params: Any) -> PushParams:
 
 @pytest.mark.parametrize("who", ["stranger", "worker"])
 def test_only_who_sent_the_task_sees_or_changes_them(house: Broker, who: str) -> None:
-    operations = Operations(house.app.broker, keepalive_s=15)
+    operations = Operations(house.app.broker, quotas=house.app.quotas, keepalive_s=15)
     task = house.send(context={"target_agent": "worker", "source_agent": "shop"})
     house.register("shop")
     mine = push_params(Operation.SET_PUSH, taskId=task["id"], id="w", url=hook_url())

@@ -96,7 +96,7 @@ def test_an_agent_that_leaves_is_offered_nothing_and_can_finish(tmp_path: Path) 
 def test_a_holder_whose_lease_ran_out_is_uncertain_and_may_go_on(tmp_path: Path) -> None:
     with (
         broker(tmp_path) as b,
-        puller(b, "cursor", lease_s=0.2) as cursor,
+        puller(b, "cursor", lease_s=1.0) as cursor,
         puller(b, "other", **ABLE) as other,
     ):
         handoff_id = accepted(cursor, fallback=["other"])
@@ -110,7 +110,7 @@ def test_a_holder_whose_lease_ran_out_is_uncertain_and_may_go_on(tmp_path: Path)
 def test_what_may_run_twice_goes_to_another_when_the_lease_ran_out(tmp_path: Path) -> None:
     with (
         broker(tmp_path) as b,
-        puller(b, "cursor", lease_s=0.2) as cursor,
+        puller(b, "cursor", lease_s=1.0) as cursor,
         puller(b, "other", **ABLE) as other,
     ):
         handoff_id = accepted(cursor, fallback=["other"], replay_safe=True)
@@ -126,7 +126,7 @@ def test_what_may_run_twice_goes_to_another_when_the_lease_ran_out(tmp_path: Pat
 def test_what_has_said_something_is_given_to_nobody_else(tmp_path: Path) -> None:
     with (
         broker(tmp_path) as b,
-        puller(b, "cursor", lease_s=0.2) as cursor,
+        puller(b, "cursor", lease_s=1.0) as cursor,
         puller(b, "other", **ABLE) as other,
     ):
         handoff_id = accepted(cursor, fallback=["other"], replay_safe=True)
@@ -138,8 +138,8 @@ def test_what_has_said_something_is_given_to_nobody_else(tmp_path: Path) -> None
 def test_who_waits_for_more_work_is_not_silent(tmp_path: Path) -> None:
     with (
         broker(tmp_path) as b,
-        puller(b, "cursor", lease_s=0.3) as cursor,
-        puller(b, "silent", lease_s=0.3) as silent,
+        puller(b, "cursor", lease_s=1.0) as cursor,
+        puller(b, "silent", lease_s=1.0) as silent,
     ):
         mine = accepted(cursor)
         watch = cursor.watching()
@@ -153,8 +153,8 @@ def test_who_waits_for_more_work_is_not_silent(tmp_path: Path) -> None:
 def test_who_asked_the_caller_may_be_silent(tmp_path: Path) -> None:
     with (
         broker(tmp_path) as b,
-        puller(b, "cursor", lease_s=0.2) as cursor,
-        puller(b, "silent", lease_s=0.2) as silent,
+        puller(b, "cursor", lease_s=1.0) as cursor,
+        puller(b, "silent", lease_s=1.0) as silent,
     ):
         asking = accepted(cursor)
         cursor.do("progress", asking, state="input_required", message="which one?")

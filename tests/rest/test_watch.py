@@ -114,7 +114,7 @@ def test_an_offer_outlives_the_connection_that_it_was_shown_on(b: Broker, cursor
 def test_an_agent_is_there_while_it_waits_and_for_a_while_after(tmp_path: Path) -> None:
     clock = Ahead()
     with broker(tmp_path, clock=clock) as b, puller(b, "cursor") as cursor:
-        watch = cursor.watching()
+        watch = cursor.watching(timeout=300)
         clock.seconds += 100
         assert b.http.get("/api/agents/cursor").json()["present"]
         made = hand_off(b, target_agent="cursor")

@@ -51,6 +51,22 @@ def test_who_falls_behind_what_is_kept_reads_the_log_and_misses_nothing(
     assert not b.app._sockets.bulletin._chores
 
 
+def test_an_event_of_the_log_comes_with_its_handoff_as_it_is_then_or_later(b: Broker) -> None:
+    """Though the log has it before this process has heard of it: a result was told as none."""
+    b.register("cursor", platform="x")
+    (made,) = _created(b, 1)
+    feed, journal = b.app.service.journal._feed, b.app.service.journal
+    before = feed.state(made)
+    assert before is not None
+    for verb, more in (("accept", {}), ("complete", {"result": "fine"})):
+        said = {"agent_id": "cursor"} | more
+        assert b.http.post(f"/api/handoffs/{made}/{verb}", json=said).is_success
+    b.loop.loop.call_soon_threadsafe(feed._states.__setitem__, made, before)
+    page = [(recorded.seq, handoff) for recorded, handoff in b.loop.run(journal.page(0))]
+    assert [seq for seq, handoff in page if handoff.version < seq] == []
+    assert page[-1][1].state.value == "completed"
+
+
 def test_who_was_away_for_too_long_is_told_so_and_goes_on_from_now(
     b: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

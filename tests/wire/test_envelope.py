@@ -209,6 +209,41 @@ def test_a_body_without_envelope_must_be_an_object() -> None:
         assert refused.value.code is Code.PARSE_ERROR
 
 
+def _count(tree: Any) -> int:
+    """How many values there are, each empty list or object twice."""
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else None
+    return 1 if inner is None else 1 + sum(map(_count, inner)) + (not tree)
+
+
+@given(
+    st.deferred(lambda: st.dictionaries(st.text(',[{"\\x', max_size=9), _tricky, max_size=4)), st.booleans()
+)
+@example({"a": "\\", '"': ['\\"', ",", "[]", "{}", '""', ""]}, True)
+def test_values_are_counted_wherever_they_stand_and_nothing_in_strings_is(
+    tree: dict[str, Any], ascii_only: bool
+) -> None:
+    body, count = json.dumps(tree, ensure_ascii=ascii_only).encode(), _count(tree)
+    assert bytes(open_object(body, count)) == body
+    if count > 1:
+        with pytest.raises(HandoffError) as refused:
+            open_object(body, count - 1)
+        assert refused.value.code is Code.PAYLOAD_TOO_LARGE
+        assert refused.value.facts == {"limit_values": str(count - 1)}
+
+
+def test_too_many_values_are_refused_under_the_id_of_the_request() -> None:
+    many = "[" + ",".join(["0"] * 50) + "]"
+    for body, request_id in (
+        (_body(params=f'{{"a":{many}}}'), b'"r-1"'),
+        (_body(params=f'{{"a":{many}')[:-1], b"null"),  # no JSON, which nobody looked at
+        (_body(request_id=many), b"null"),
+        (b"[" * 100_000, b"null"),
+    ):
+        with pytest.raises(EnvelopeError) as refused:
+            open_envelope(body, 20)
+        assert (refused.value.code, refused.value.request_id) == (Code.PAYLOAD_TOO_LARGE, request_id)
+
+
 @given(st.binary(max_size=200))
 @example(b'{"jsonrpc":"2.0","id":"\\')
 def test_nothing_but_an_envelope_error_comes_out_of_any_bytes(body: bytes) -> None:
@@ -218,6 +253,11 @@ def test_nothing_but_an_envelope_error_comes_out_of_any_bytes(body: bytes) -> No
         json.loads(error.request_id)
 
 
+_tricky = st.recursive(
+    st.none() | st.integers() | st.text(',[{"\\x\u00e4', max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('"\\,x'), inner, max_size=3),
+    max_leaves=20,
+)
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

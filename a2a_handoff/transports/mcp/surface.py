@@ -26,6 +26,7 @@ from a2a_handoff.ports import Gate
 from a2a_handoff.security.principals import within
 from a2a_handoff.transports.asgi import (
     App,
+    Bounds,
     ClientGone,
     Receive,
     Scope,
@@ -61,10 +62,10 @@ _PASSED = ("authorization", "traceparent", "tracestate")
 class McpSurface:
     """Answers ``/mcp``. ``native`` is the REST surface as an ASGI application, without its telemetry."""
 
-    def __init__(self, native: App, *, gate: Gate, body_max: int) -> None:
+    def __init__(self, native: App, *, gate: Gate, bounds: Bounds) -> None:
         self._native = native
         self._gate = gate
-        self._body_max = body_max
+        self._bounds = bounds
         self._opening = asyncio.Lock()
         self._exchanges = Exchanges()
         self._manager: StreamableHTTPSessionManager | None = None
@@ -79,8 +80,8 @@ class McpSurface:
             headers = headers_of(scope)
             caller = within(await self._gate.admit(text_header(headers, b"authorization")), tenant_of(scope))
             scope = {**scope, _CALLER: caller}
-            body = await read_body(receive, headers, self._body_max)
-            open_object(body)
+            body = await read_body(receive, headers, self._bounds.size)
+            open_object(body, self._bounds.values)
             manager = await self._opened()
         except ClientGone:
             await answer(send, 400, b"")
@@ -122,7 +123,7 @@ class McpSurface:
         manager = StreamableHTTPSessionManager(
             make_server(Toolbox(calls), _caller_of),
             stateless=True,
-            max_request_body_size=self._body_max,
+            max_request_body_size=self._bounds.size,
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
         running = asyncio.Event()

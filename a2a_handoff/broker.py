@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.broadcasts import Broadcasts
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import fold
 from a2a_handoff.core.context import Mode, Package
@@ -168,11 +169,11 @@ class HandoffBroker:
             return
         trace_id, agent_id = intake.request.trace.trace_id, attach.agent_id
 
-        def acknowledge(h: Handoff) -> tuple[ev.Command, ...]:
+        def acknowledge(h: Handoff) -> tuple[cmd.Command, ...]:
             if h.attempt is None or h.attempt.acked_at is not None:
                 return ()
             traced = shows_itself(incoming.traceparent, trace_id=trace_id, invoked=h.attempt.span_id)
-            return (ev.Acknowledge(agent_id=agent_id, synthetic_span=not traced),)
+            return (cmd.Acknowledge(agent_id=agent_id, synthetic_span=not traced),)
 
         await self._ledger.change(parent.handoff_id, acknowledge)
 
@@ -209,7 +210,7 @@ class HandoffBroker:
                 return Accepted(handoff=handoff, since=since, replayed=True)
             message_id = f"{message_id}-{len(leaf.replies)}"
             message = under_id(message, message_id)
-        reply = ev.Reply(message=message, message_id=message_id)
+        reply = cmd.Reply(message=message, message_id=message_id)
         after = await self._ledger.change(leaf.id, lambda _: (reply,))
         if webhook is not None:
             await self.webhooks.add(handoff, webhook, task_id=incoming.alias or handoff.id, since=since)
@@ -360,7 +361,7 @@ class HandoffBroker:
         """
         principal.require(Scope.SEND)
         handoff = await self.own(principal, handoff_id)
-        command = ev.Cancel(by=principal.name or handoff.sender, reason=reason)
+        command = cmd.Cancel(by=principal.name or handoff.sender, reason=reason)
         return await self._ledger.change(handoff.id, lambda h: (_at(h, versions, command),))
 
     async def accept(
@@ -377,7 +378,7 @@ class HandoffBroker:
             first = await self.journal.request_of(handoff_id)
             score = context_score(first.package.context, receipt)
         agent = self.registry.get(handoff.tenant, actor or handoff.holder)
-        command = ev.Acknowledge(
+        command = cmd.Acknowledge(
             agent_id=actor,
             attempt=claim.attempt,
             context_score=score,
@@ -391,8 +392,8 @@ class HandoffBroker:
         actor = self._actor(principal, claim)
         await self._hear(principal, handoff_id, actor)
 
-        def decide(h: Handoff) -> tuple[ev.Command]:
-            decline = ev.Decline(agent_id=actor, attempt=claim.attempt, reason=reason, means=self.means(h))
+        def decide(h: Handoff) -> tuple[cmd.Command]:
+            decline = cmd.Decline(agent_id=actor, attempt=claim.attempt, reason=reason, means=self.means(h))
             return (_at(h, claim.versions, decline),)
 
         return await self._ledger.change(handoff_id, decide)
@@ -401,7 +402,7 @@ class HandoffBroker:
         self, principal: Principal, handoff_id: str, claim: Claim, outputs: Sequence[ev.Output]
     ) -> Handoff:
         """The holder tells what it has so far."""
-        command = ev.Progress(
+        command = cmd.Progress(
             agent_id=self._actor(principal, claim), attempt=claim.attempt, outputs=tuple(outputs)
         )
         return await self._act(principal, handoff_id, claim, command)
@@ -417,7 +418,7 @@ class HandoffBroker:
         outputs: Sequence[ev.Output] = (),
     ) -> Handoff:
         """The holder needs input, or a credential, from the caller."""
-        command = ev.AskCaller(
+        command = cmd.AskCaller(
             agent_id=self._actor(principal, claim),
             attempt=claim.attempt,
             auth=auth,
@@ -439,7 +440,7 @@ class HandoffBroker:
 
         Raises ``stale_attempt`` or ``handoff_ended`` for a late result, which is kept all the same.
         """
-        command = ev.Complete(
+        command = cmd.Complete(
             agent_id=self._actor(principal, claim),
             attempt=claim.attempt,
             message=message,
@@ -449,12 +450,12 @@ class HandoffBroker:
 
     async def fail(self, principal: Principal, handoff_id: str, claim: Claim, detail: str) -> Handoff:
         """The holder failed the task."""
-        command = ev.Fail(agent_id=self._actor(principal, claim), attempt=claim.attempt, detail=detail)
+        command = cmd.Fail(agent_id=self._actor(principal, claim), attempt=claim.attempt, detail=detail)
         return await self._finish(principal, handoff_id, claim, command)
 
     async def release(self, principal: Principal, handoff_id: str, claim: Claim, reason: str) -> Handoff:
         """The holder gives the task back to its sender."""
-        command = ev.Release(agent_id=self._actor(principal, claim), attempt=claim.attempt, reason=reason)
+        command = cmd.Release(agent_id=self._actor(principal, claim), attempt=claim.attempt, reason=reason)
         return await self._act(principal, handoff_id, claim, command)
 
     async def _act(
@@ -462,17 +463,17 @@ class HandoffBroker:
         principal: Principal,
         handoff_id: str,
         claim: Claim,
-        command: ev.Progress | ev.AskCaller | ev.Release,
+        command: cmd.Progress | cmd.AskCaller | cmd.Release,
     ) -> Handoff:
         await self._hear(principal, handoff_id, command.agent_id)
         return await self._ledger.change(handoff_id, lambda h: (_at(h, claim.versions, command),))
 
     async def _finish(
-        self, principal: Principal, handoff_id: str, claim: Claim, command: ev.Complete | ev.Fail
+        self, principal: Principal, handoff_id: str, claim: Claim, command: cmd.Complete | cmd.Fail
     ) -> Handoff:
         before = await self._hear(principal, handoff_id, command.agent_id)
         after = await self._ledger.change(handoff_id, lambda h: (_at(h, claim.versions, command),))
-        wanted = State.COMPLETED if isinstance(command, ev.Complete) else State.FAILED
+        wanted = State.COMPLETED if isinstance(command, cmd.Complete) else State.FAILED
         if after.state is wanted:
             return after
         if before.state.terminal:
@@ -617,7 +618,7 @@ def _told_of(webhook: Webhook, intake: Intake, incoming: Incoming) -> Webhook:
     return named(webhook, handoff_id=handoff_id, task_id=incoming.alias or handoff_id)
 
 
-def _at(handoff: Handoff, versions: frozenset[int], command: ev.Command) -> ev.Command:
+def _at(handoff: Handoff, versions: frozenset[int], command: cmd.Command) -> cmd.Command:
     """The command, if the handoff is as its giver saw it."""
     if versions and handoff.version not in versions:
         raise HandoffError(

@@ -18,7 +18,7 @@ from a2a_handoff import chores
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.callbacks import Callbacks
 from a2a_handoff.claims import Claims
-from a2a_handoff.core import events as ev
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core.errors import Code, HandoffError
 from a2a_handoff.core.events import State, WorkKind
 from a2a_handoff.courier import Courier
@@ -280,7 +280,9 @@ class Dispatcher:
             try:
                 await self._ledger.change(
                     handoff.id,
-                    lambda h, found=resolution: (ev.Resolved(resolution=found, means=self._broker.means(h)),),
+                    lambda h, found=resolution: (
+                        cmd.Resolved(resolution=found, means=self._broker.means(h)),
+                    ),
                 )
             except HandoffError as error:
                 if error.code is Code.UNAVAILABLE:

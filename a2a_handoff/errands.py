@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from a2a_handoff.broker import HandoffBroker
 from a2a_handoff.claims import Claims
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent, Readiness
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.errors import ERRORS, Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome, State, WorkKind
+from a2a_handoff.core.events import Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.courier import Courier
 from a2a_handoff.exchange import Exchange
@@ -211,7 +213,7 @@ class Errands:
         await self._change(
             work,
             lambda now: (
-                ev.DeliveryUnsure(
+                cmd.DeliveryUnsure(
                     attempt=attempt.number,
                     detail="the delivery was interrupted",
                     means=self._broker.means(now),
@@ -241,7 +243,7 @@ class Errands:
             await self._change(
                 work,
                 lambda now: (
-                    ev.Decline(
+                    cmd.Decline(
                         agent_id=agent.agent_id,
                         attempt=attempt.number,
                         reason=answer.reason,
@@ -250,7 +252,7 @@ class Errands:
                 ),
             )
             return None
-        ack = ev.Acknowledge(
+        ack = cmd.Acknowledge(
             agent_id=agent.agent_id,
             attempt=attempt.number,
             context_score=answer.context_score,
@@ -258,7 +260,7 @@ class Errands:
         )
         after = await self._ledger.change(h.id, lambda _: (ack,), held=(work.key,))
         if after.cancel_requested:
-            await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
+            await self._change(work, lambda _: (cmd.ConfirmCancel(confirmed=True),))
             return None
         current = after.attempt
         return None if current is None else (after, current)
@@ -276,7 +278,7 @@ class Errands:
         await self._change(
             work,
             lambda h: (
-                ev.DeliveryFailed(
+                cmd.DeliveryFailed(
                     attempt=attempt.number,
                     outcome=outcome,
                     detail=detail,
@@ -345,7 +347,7 @@ class Errands:
         """The target handed on before it got the message: that goes to whoever has the task now."""
         if not work.key.ref.startswith("child:"):
             message = await self._broker.journal.reply_of(h.id, work.key.ref)
-            await self._tell(h.leaf_id, ev.Reply(message=message, message_id=work.key.ref))
+            await self._tell(h.leaf_id, cmd.Reply(message=message, message_id=work.key.ref))
         await self._settle(work.key)
 
     async def _reconcile(self, work: Work, h: Handoff) -> None:
@@ -402,7 +404,7 @@ class Errands:
     async def _missed(self, work: Work, h: Handoff, attempt: Attempt, error: AgentError) -> None:
         if error.jsonrpc_code == ERRORS[Code.TASK_NOT_FOUND].jsonrpc:
             detail = "the target no longer knows the task"
-            fail = ev.Fail(attempt=attempt.number, agent_id=attempt.agent_id, detail=detail)
+            fail = cmd.Fail(attempt=attempt.number, agent_id=attempt.agent_id, detail=detail)
             await self._change(work, lambda _: (fail,))
             return
         misses = self._misses[h.id] = self._misses.get(h.id, 0) + 1
@@ -410,7 +412,9 @@ class Errands:
             await self._ledger.change(
                 h.id,
                 lambda now: (
-                    ev.TargetLost(attempt=attempt.number, detail=error.detail, means=self._broker.means(now)),
+                    cmd.TargetLost(
+                        attempt=attempt.number, detail=error.detail, means=self._broker.means(now)
+                    ),
                 ),
             )
         await self._put_back(work.key, h.policy.reconcile_every_s)
@@ -458,14 +462,14 @@ class Errands:
         if h.state.terminal or update.state is not RemoteState.CANCELED:
             await self._settle(work.key)
             return
-        await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=True),))
+        await self._change(work, lambda _: (cmd.ConfirmCancel(confirmed=True),))
 
     async def _cancel_due(self, work: Work, h: Handoff) -> None:
         del h
-        await self._change(work, lambda _: (ev.ConfirmCancel(confirmed=False),))
+        await self._change(work, lambda _: (cmd.ConfirmCancel(confirmed=False),))
 
     async def _cancel_child(self, work: Work, h: Handoff) -> None:
-        await self._tell(work.key.ref, ev.Cancel(by=h.holder or h.sender, reason="the parent handoff ended"))
+        await self._tell(work.key.ref, cmd.Cancel(by=h.holder or h.sender, reason="the parent handoff ended"))
         await self._settle(work.key)
 
     async def _tell(self, handoff_id: str, command: Command) -> None:
@@ -481,21 +485,23 @@ class Errands:
     async def _offer_lapse(self, work: Work, h: Handoff) -> None:
         del h
         number = work.key.attempt
-        await self._change(work, lambda now: (ev.OfferLapsed(attempt=number, means=self._broker.means(now)),))
+        await self._change(
+            work, lambda now: (cmd.OfferLapsed(attempt=number, means=self._broker.means(now)),)
+        )
 
     async def _resolve(self, work: Work, h: Handoff) -> None:
         resolution = await self._broker.resolve_again(h)
         await self._change(
-            work, lambda now: (ev.Resolved(resolution=resolution, means=self._broker.means(now)),)
+            work, lambda now: (cmd.Resolved(resolution=resolution, means=self._broker.means(now)),)
         )
 
     async def _wait_over(self, work: Work, h: Handoff) -> None:
         del h
-        await self._change(work, lambda now: (ev.WaitOver(means=self._broker.means(now)),))
+        await self._change(work, lambda now: (cmd.WaitOver(means=self._broker.means(now)),))
 
     async def _deadline(self, work: Work, h: Handoff) -> None:
         del h
-        await self._change(work, lambda _: (ev.Expire(),))
+        await self._change(work, lambda _: (cmd.Expire(),))
 
     async def _lease(self, work: Work, h: Handoff) -> None:
         """A pull agent holds the task as long as it is heard from; while the caller is asked, anyhow."""
@@ -515,7 +521,7 @@ class Errands:
         await self._ledger.change(
             h.id,
             lambda now: (
-                ev.TargetLost(
+                cmd.TargetLost(
                     attempt=attempt.number, detail="its lease ran out", means=self._broker.means(now)
                 ),
             ),

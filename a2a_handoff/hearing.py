@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.context import EXTENSION_URI
@@ -106,7 +107,7 @@ class Hearing:
     async def _late(self, h: Handoff, attempt: Attempt, said: Update) -> None:
         """Keep a result that nobody waits for any more; who handed the task on may well say it is done."""
         command = end_of(attempt, said)
-        if not isinstance(command, ev.Complete | ev.Fail) or EXTENSION_URI.encode() in said.metadata:
+        if not isinstance(command, cmd.Complete | cmd.Fail) or EXTENSION_URI.encode() in said.metadata:
             return
         for recorded in await self._journal.log(h.id, upto=h.version):
             event = recorded.event

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from a2a_handoff.config import Settings
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import fold
 from a2a_handoff.core.budget import fit
@@ -93,10 +94,10 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 class Intake(msgspec.Struct, frozen=True, kw_only=True):
     """What ``Ledger.create`` needs. ``reroute`` resolves again, given the agents that are full."""
 
-    request: ev.Request
+    request: cmd.Request
     key: RequestKey
     reroute: Callable[[frozenset[str]], ev.Resolution]
-    attach: ev.AttachChild | None = None
+    attach: cmd.AttachChild | None = None
 
 
 class _Lineage(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +186,7 @@ class Desk:
                 deadline_at=parent.deadline_at,
                 escalated=parent.escalated,
             )
-            attach = ev.AttachChild(
+            attach = cmd.AttachChild(
                 child_id=handoff_id,
                 mode=mode,
                 attempt=attempt,
@@ -194,7 +195,7 @@ class Desk:
                 by_call=by_call,
                 context_score=self._passed_on(lineage, incoming, said) if mode is Mode.TRANSFER else None,
             )
-        request = ev.Request(
+        request = cmd.Request(
             handoff_id=handoff_id,
             tenant=principal.tenant,
             sender=sender,

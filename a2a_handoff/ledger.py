@@ -20,12 +20,14 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
 from a2a_handoff.core.agents import Readiness
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Event, Outcome, WorkKind
+from a2a_handoff.core.events import Event, Outcome, WorkKind
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.feed import LOG_TOPIC, Feed
@@ -114,13 +116,13 @@ class Ledger:
 
     async def create(
         self,
-        request: ev.Request,
+        request: cmd.Request,
         *,
         reroute: Reroute | None = None,
         key: RequestKey | None = None,
         alias: str = "",
         alias_owner: str = "",
-        attach: ev.AttachChild | None = None,
+        attach: cmd.AttachChild | None = None,
         settled: tuple[WorkKey, ...] = (),
         webhooks: tuple[Webhook, ...] = (),
     ) -> Handoff:
@@ -138,11 +140,11 @@ class Ledger:
 
     async def _create(
         self,
-        request: ev.Request,
+        request: cmd.Request,
         reroute: Reroute | None,
         key: RequestKey | None,
         alias: tuple[str, str],
-        attach: ev.AttachChild | None,
+        attach: cmd.AttachChild | None,
         settled: tuple[WorkKey, ...],
         webhooks: tuple[Webhook, ...],
     ) -> Handoff:
@@ -495,11 +497,11 @@ def _for_the_parent(steps: Steps) -> tuple[Command, ...]:
     commands: list[Command] = []
     kinds = {type(event) for event, _ in steps}
     if after.parent.mode is Mode.TRANSFER and ev.HandoffAcknowledged in kinds:
-        commands.append(ev.ChildTookOver(child_id=after.id))
+        commands.append(cmd.ChildTookOver(child_id=after.id))
     if after.parent.mode is Mode.DELEGATE and ev.CallerAsked in kinds and after.state.asks:
-        commands.append(ev.ChildAsks(child_id=after.id))
+        commands.append(cmd.ChildAsks(child_id=after.id))
     if after.state.terminal and not isinstance(steps[-1][0], ev.LateResultRecorded):
         commands.append(
-            ev.ChildOver(child_id=after.id, state=after.state, outcome=after.outcome, detail=after.detail)
+            cmd.ChildOver(child_id=after.id, state=after.state, outcome=after.outcome, detail=after.detail)
         )
     return tuple(commands)

@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
-from a2a_handoff.core.events import Command, Event, State
+from a2a_handoff.core.commands import Command
+from a2a_handoff.core.events import Event, State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.ports import Slot, SlotConflict
 from a2a_handoff.registry import Registry
@@ -67,7 +69,7 @@ def informed(
     def knowing(h: Handoff) -> Sequence[Command]:
         return [
             replace(command, means=replace(command.means, full=full))
-            if isinstance(command, ev.Offering)
+            if isinstance(command, cmd.Offering)
             else command
             for command in decide(h)
         ]

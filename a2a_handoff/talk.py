@@ -21,10 +21,12 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from a2a_handoff.broker import HandoffBroker
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome, State, WorkKind
+from a2a_handoff.core.events import Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.ledger import Ledger
 from a2a_handoff.ports import (
@@ -251,8 +253,8 @@ class Talk:
                 )
             )
 
-    def _unsure(self, detail: str) -> ev.DeliveryUnsure:
-        return ev.DeliveryUnsure(
+    def _unsure(self, detail: str) -> cmd.DeliveryUnsure:
+        return cmd.DeliveryUnsure(
             attempt=self.attempt.number, detail=detail, means=self.talks.broker.means(self.handoff)
         )
 
@@ -280,7 +282,7 @@ class Talk:
                 attempt = replace(attempt, acked_at=self.talks.clock.now())
             if verdict.ended:
                 break
-        doubtful = self.overtaken and bool(commands) and isinstance(commands[-1], ev.AskCaller)
+        doubtful = self.overtaken and bool(commands) and isinstance(commands[-1], cmd.AskCaller)
         if doubtful:
             commands.pop()
         if verdict is None or not verdict.ended or doubtful:
@@ -338,7 +340,7 @@ class Talk:
         if commands:
             self._moved(await self._change(*commands))
         if directive.verb is Verb.RELEASE or directive.package is None:
-            release = ev.Release(
+            release = cmd.Release(
                 attempt=self.attempt.number, agent_id=self.agent.agent_id, reason=directive.reason
             )
             await self._change(release, settle=True)
@@ -364,7 +366,7 @@ class Talk:
             Code.CYCLE_DETECTED: Outcome.CYCLE_DETECTED,
             Code.MAX_HOPS_EXCEEDED: Outcome.MAX_HOPS_EXCEEDED,
         }.get(error.code, Outcome.INVALID_RESPONSE)
-        release = ev.Release(
+        release = cmd.Release(
             attempt=self.attempt.number,
             agent_id=self.agent.agent_id,
             reason=error.message,
@@ -388,7 +390,7 @@ class Talk:
                 self._unsure(error.detail), settle=True
             )  # this one has not; the first may have
         elif not_started:
-            failed = ev.DeliveryFailed(
+            failed = cmd.DeliveryFailed(
                 attempt=attempt.number,
                 outcome=error.outcome,
                 detail=error.detail,
@@ -400,7 +402,7 @@ class Talk:
         elif error.sent is Sent.MAYBE:
             await self._change(self._unsure(error.detail), settle=True)
         elif h.replay_safe and not h.output_started:
-            failed = ev.DeliveryFailed(
+            failed = cmd.DeliveryFailed(
                 attempt=attempt.number,
                 outcome=error.outcome,
                 detail=error.detail,
@@ -409,7 +411,7 @@ class Talk:
             )
             await self._change(failed, settle=True)
         else:
-            fail = ev.Fail(
+            fail = cmd.Fail(
                 attempt=attempt.number,
                 agent_id=attempt.agent_id,
                 outcome=error.outcome,
@@ -454,8 +456,8 @@ def _merge(commands: list[Command], more: tuple[Command, ...]) -> None:
     """Append; two progress reports in a row become one event."""
     for command in more:
         last = commands[-1] if commands else None
-        if isinstance(last, ev.Progress) and isinstance(command, ev.Progress):
-            commands[-1] = ev.Progress(
+        if isinstance(last, cmd.Progress) and isinstance(command, cmd.Progress):
+            commands[-1] = cmd.Progress(
                 attempt=command.attempt,
                 agent_id=command.agent_id,
                 outputs=(*last.outputs, *command.outputs),

@@ -18,11 +18,13 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness, Role, fold
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Event, Outcome, State
+from a2a_handoff.core.events import Event, Outcome, State
 from a2a_handoff.core.handoff import Attempt, Handoff, evolve
 from a2a_handoff.core.policy import CHILDREN_MAX, REPLIES_MAX
 
@@ -37,28 +39,28 @@ _EVERY = frozenset(State)
 #: The states in which each command may be obeyed; ``Request`` is obeyed when there is no handoff.
 #: Results are listed everywhere because a late one is recorded, never lost.
 ALLOWED: dict[type[Command], frozenset[State]] = {
-    ev.Request: frozenset(),
-    ev.Resolved: _WAITING,
-    ev.Acknowledge: _WITH_TARGET,
-    ev.Decline: _OFFERED,
-    ev.DeliveryFailed: _WITH_TARGET,
-    ev.DeliveryUnsure: _WITH_TARGET,
-    ev.OfferLapsed: _OFFERED,
-    ev.TargetLost: _HELD,
-    ev.Progress: _WITH_TARGET,
-    ev.AskCaller: _WITH_TARGET,
-    ev.Reply: _OPEN - {State.HANDED_OFF},
-    ev.Complete: _EVERY,
-    ev.Fail: _EVERY,
-    ev.Release: _WITH_TARGET,
-    ev.Cancel: _OPEN,
-    ev.ConfirmCancel: _OPEN,
-    ev.Expire: _OPEN,
-    ev.WaitOver: _WAITING | _OFFERED,
-    ev.AttachChild: _HELD,
-    ev.ChildTookOver: _HELD,
-    ev.ChildAsks: _HELD,
-    ev.ChildOver: _HELD | {State.HANDED_OFF},
+    cmd.Request: frozenset(),
+    cmd.Resolved: _WAITING,
+    cmd.Acknowledge: _WITH_TARGET,
+    cmd.Decline: _OFFERED,
+    cmd.DeliveryFailed: _WITH_TARGET,
+    cmd.DeliveryUnsure: _WITH_TARGET,
+    cmd.OfferLapsed: _OFFERED,
+    cmd.TargetLost: _HELD,
+    cmd.Progress: _WITH_TARGET,
+    cmd.AskCaller: _WITH_TARGET,
+    cmd.Reply: _OPEN - {State.HANDED_OFF},
+    cmd.Complete: _EVERY,
+    cmd.Fail: _EVERY,
+    cmd.Release: _WITH_TARGET,
+    cmd.Cancel: _OPEN,
+    cmd.ConfirmCancel: _OPEN,
+    cmd.Expire: _OPEN,
+    cmd.WaitOver: _WAITING | _OFFERED,
+    cmd.AttachChild: _HELD,
+    cmd.ChildTookOver: _HELD,
+    cmd.ChildAsks: _HELD,
+    cmd.ChildOver: _HELD | {State.HANDED_OFF},
 }
 
 
@@ -68,7 +70,7 @@ def decide(handoff: Handoff | None, command: Command, now: float) -> tuple[Event
     Raises ``HandoffError``: ``max_hops_exceeded`` or ``cycle_detected`` for a request, else
     ``handoff_ended``, ``wrong_state``, ``stale_attempt`` or ``not_the_holder``.
     """
-    if isinstance(command, ev.Request):
+    if isinstance(command, cmd.Request):
         if handoff is not None:
             raise HandoffError(Code.WRONG_STATE, "This handoff exists already.")
         return _request(command, now)
@@ -98,11 +100,11 @@ def _check_allowed(h: Handoff, command: Command) -> None:
         return
     name = type(command).__name__
     if h.state.terminal:
-        if isinstance(command, ev.Cancel):
+        if isinstance(command, cmd.Cancel):
             raise HandoffError(
                 Code.TASK_NOT_CANCELABLE, f"The task has ended as {h.state}; it cannot be canceled any more."
             )
-        if isinstance(command, ev.Reply):
+        if isinstance(command, cmd.Reply):
             raise HandoffError(
                 Code.UNSUPPORTED_OPERATION,
                 f"The task has ended as {h.state} and takes no more messages; start a new task.",
@@ -113,25 +115,25 @@ def _check_allowed(h: Handoff, command: Command) -> None:
 
 def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
     match command:
-        case ev.Resolved():
+        case cmd.Resolved():
             return _resolved(h, command, now)
-        case ev.Acknowledge():
+        case cmd.Acknowledge():
             return _acknowledge(h, command, now)
-        case ev.Decline(means=means, reason=reason):
+        case cmd.Decline(means=means, reason=reason):
             attempt = _fenced(h, command.agent_id, command.attempt)
             ended = _end_attempt(attempt, now, Outcome.TARGET_REJECTED, reason)
             return _move_on(h, (ended,), now, means)
-        case ev.DeliveryFailed():
+        case cmd.DeliveryFailed():
             return _delivery_failed(h, command, now)
-        case ev.DeliveryUnsure():
+        case cmd.DeliveryUnsure():
             return _unsure(h, command, now)
-        case ev.TargetLost():
+        case cmd.TargetLost():
             return _unsure(h, command, now)
-        case ev.OfferLapsed():
+        case cmd.OfferLapsed():
             return _offer_lapsed(h, command, now)
-        case ev.Progress():
+        case cmd.Progress():
             return _progress(h, command, now)
-        case ev.AskCaller():
+        case cmd.AskCaller():
             attempt = _fenced(h, command.agent_id, command.attempt)
             return (
                 *_implied_ack(attempt, now),
@@ -143,7 +145,7 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
                     outputs=command.outputs,
                 ),
             )
-        case ev.Reply(message=message, message_id=message_id):
+        case cmd.Reply(message=message, message_id=message_id):
             if message_id in h.replies or message_id == h.message_id:
                 return ()
             if len(h.replies) >= REPLIES_MAX:
@@ -152,36 +154,36 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
                     f"This task has taken {REPLIES_MAX} messages and takes no more; start a new task.",
                 )
             return (ev.ReplyReceived(at=now, message=message, message_id=message_id),)
-        case ev.Complete() | ev.Fail():
+        case cmd.Complete() | cmd.Fail():
             return _finish(h, command, now)
-        case ev.Release(reason=reason, outcome=outcome):
+        case cmd.Release(reason=reason, outcome=outcome):
             attempt = _fenced(h, command.agent_id, command.attempt)
             ended = _end_attempt(attempt, now, outcome, reason, rescind=command.target_open)
             detail = f"{attempt.agent_id} gave the task back"
             return (ended, _back(h, ev.HandoffReturned(at=now, outcome=outcome, detail=detail)))
-        case ev.Cancel():
+        case cmd.Cancel():
             return _cancel(h, command, now)
-        case ev.ConfirmCancel(confirmed=confirmed):
+        case cmd.ConfirmCancel(confirmed=confirmed):
             if not h.cancel_requested and not confirmed:
                 raise HandoffError(Code.WRONG_STATE, "Nobody asked to cancel this handoff.")
             return (*_dangling(h, now, Outcome.CANCELED), ev.HandoffCanceled(at=now, confirmed=confirmed))
-        case ev.Expire():
+        case cmd.Expire():
             detail = "the deadline passed"
             return (*_dangling(h, now, Outcome.EXPIRED), ev.HandoffExpired(at=now, detail=detail))
-        case ev.WaitOver(means=means):
+        case cmd.WaitOver(means=means):
             return _wait_over(h, now, means)
-        case ev.AttachChild():
+        case cmd.AttachChild():
             return _attach_child(h, command, now)
-        case ev.ChildTookOver(child_id=child_id):
+        case cmd.ChildTookOver(child_id=child_id):
             if _pending_transfer(h) != child_id:
                 return ()
             return (ev.HandedOff(at=now, child_id=child_id),)
-        case ev.ChildAsks(child_id=child_id):
+        case cmd.ChildAsks(child_id=child_id):
             waits = any(c.handoff_id == child_id and c.state is None and not c.by_call for c in h.children)
             return (ev.ChildAsked(at=now, child_id=child_id),) if waits else ()
-        case ev.ChildOver():
+        case cmd.ChildOver():
             return _child_over(h, command, now)
-        case ev.Request():
+        case cmd.Request():
             raise HandoffError(Code.WRONG_STATE, "This handoff exists already.")
         case _:
             assert_never(command)
@@ -190,7 +192,7 @@ def _decide(h: Handoff, command: Command, now: float) -> tuple[Event, ...]:
 # --- creation ------------------------------------------------------------------------------------
 
 
-def _request(c: ev.Request, now: float) -> tuple[Event, ...]:
+def _request(c: cmd.Request, now: float) -> tuple[Event, ...]:
     context = c.package.context
     _guard(c)
     requested = ev.HandoffRequested(
@@ -219,7 +221,7 @@ def _request(c: ev.Request, now: float) -> tuple[Event, ...]:
     return (requested, *_first_step(evolve(None, requested), c.resolution, now, c.means))
 
 
-def _guard(c: ev.Request) -> None:
+def _guard(c: cmd.Request) -> None:
     """Loops and the hop limit, from the broker's own record, before anything is stored."""
     context = c.package.context
     path = context.handoff_chain
@@ -366,7 +368,7 @@ def _end_attempt(
     )
 
 
-def _resolved(h: Handoff, c: ev.Resolved, now: float) -> tuple[Event, ...]:
+def _resolved(h: Handoff, c: cmd.Resolved, now: float) -> tuple[Event, ...]:
     current = h.attempt
     if current is not None and current.outcome is None:
         return ()  # an offer is out already
@@ -397,7 +399,7 @@ def _wait_over(h: Handoff, now: float, means: ev.Means) -> tuple[Event, ...]:
     return _give_up(h, now, means, Outcome.TARGET_UNAVAILABLE)
 
 
-def _offer_lapsed(h: Handoff, c: ev.OfferLapsed, now: float) -> tuple[Event, ...]:
+def _offer_lapsed(h: Handoff, c: cmd.OfferLapsed, now: float) -> tuple[Event, ...]:
     """A pull offer found no taker in time: announce it again once, then the next candidate.
 
     With no other candidate it stays in the inbox until the wait for an agent is over.
@@ -437,7 +439,7 @@ def _current(h: Handoff, number: int) -> Attempt:
     return attempt
 
 
-def _acknowledge(h: Handoff, c: ev.Acknowledge, now: float) -> tuple[Event, ...]:
+def _acknowledge(h: Handoff, c: cmd.Acknowledge, now: float) -> tuple[Event, ...]:
     attempt = _fenced(h, c.agent_id, c.attempt)
     if attempt.acked_at is None:
         return (
@@ -479,7 +481,7 @@ def _implied_ack(attempt: Attempt, now: float) -> tuple[Event, ...]:
     return (ev.HandoffAcknowledged(at=now, attempt=attempt.number, agent_id=attempt.agent_id),)
 
 
-def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Event, ...]:
+def _delivery_failed(h: Handoff, c: cmd.DeliveryFailed, now: float) -> tuple[Event, ...]:
     attempt = _current(h, c.attempt)
     if h.output_started or attempt.remote.task_id or h.state in _ASKED:
         return _mark_uncertain(h, attempt, c.detail, now)  # it has begun, whatever failed now
@@ -503,13 +505,13 @@ def _delivery_failed(h: Handoff, c: ev.DeliveryFailed, now: float) -> tuple[Even
     return _move_on(h, (_end_attempt(attempt, now, c.outcome, c.detail, rescind=late),), now, c.means)
 
 
-def _unsure(h: Handoff, c: ev.DeliveryUnsure | ev.TargetLost, now: float) -> tuple[Event, ...]:
+def _unsure(h: Handoff, c: cmd.DeliveryUnsure | cmd.TargetLost, now: float) -> tuple[Event, ...]:
     """It may be at work. Another agent gets the task only if running it twice does no harm.
 
     A target whose task is known is asked about it before that, until it counts as lost.
     """
     attempt = _current(h, c.attempt)
-    can_be_asked = isinstance(c, ev.DeliveryUnsure) and bool(attempt.remote.task_id)
+    can_be_asked = isinstance(c, cmd.DeliveryUnsure) and bool(attempt.remote.task_id)
     if h.replay_safe and not h.output_started and not h.state.asks and not can_be_asked:
         ended = _end_attempt(attempt, now, Outcome.TIMEOUT, c.detail, rescind=True)
         return _move_on(h, (ended,), now, c.means)
@@ -549,7 +551,7 @@ def _fenced(h: Handoff, agent_id: str, number: int) -> Attempt:
     return attempt
 
 
-def _progress(h: Handoff, c: ev.Progress, now: float) -> tuple[Event, ...]:
+def _progress(h: Handoff, c: cmd.Progress, now: float) -> tuple[Event, ...]:
     attempt = _fenced(h, c.agent_id, c.attempt)
     acked = _implied_ack(attempt, now)
     learnt = _learn(attempt, c.remote, now)
@@ -558,8 +560,8 @@ def _progress(h: Handoff, c: ev.Progress, now: float) -> tuple[Event, ...]:
     return (*acked, *learnt, ev.OutputRecorded(at=now, attempt=attempt.number, outputs=c.outputs))
 
 
-def _finish(h: Handoff, c: ev.Complete | ev.Fail, now: float) -> tuple[Event, ...]:
-    state = State.COMPLETED if isinstance(c, ev.Complete) else State.FAILED
+def _finish(h: Handoff, c: cmd.Complete | cmd.Fail, now: float) -> tuple[Event, ...]:
+    state = State.COMPLETED if isinstance(c, cmd.Complete) else State.FAILED
     if h.state.terminal or h.state is State.HANDED_OFF:
         return _late(h, c, state, now)
     try:
@@ -569,7 +571,7 @@ def _finish(h: Handoff, c: ev.Complete | ev.Fail, now: float) -> tuple[Event, ..
             return _late(h, c, state, now)
         raise
     acked = _implied_ack(attempt, now)
-    if isinstance(c, ev.Complete):
+    if isinstance(c, cmd.Complete):
         return (
             *acked,
             ev.HandoffCompleted(at=now, attempt=attempt.number, message=c.message, outputs=c.outputs),
@@ -587,7 +589,7 @@ def _finish(h: Handoff, c: ev.Complete | ev.Fail, now: float) -> tuple[Event, ..
     )
 
 
-def _late(h: Handoff, c: ev.Complete | ev.Fail, state: State, now: float) -> tuple[Event, ...]:
+def _late(h: Handoff, c: cmd.Complete | cmd.Fail, state: State, now: float) -> tuple[Event, ...]:
     """A result after the switch or the end: a repeat says nothing new, another is kept aside."""
     last = h.attempt
     speaker = c.agent_id or (last.agent_id if last is not None else "")
@@ -632,7 +634,7 @@ def _back(h: Handoff, returned: ev.HandoffReturned) -> Event:
     return ev.HandoffCanceled(at=returned.at, confirmed=True) if h.cancel_requested else returned
 
 
-def _cancel(h: Handoff, c: ev.Cancel, now: float) -> tuple[Event, ...]:
+def _cancel(h: Handoff, c: cmd.Cancel, now: float) -> tuple[Event, ...]:
     if h.cancel_requested:
         return ()
     attempt = h.attempt
@@ -655,7 +657,7 @@ def _pending_transfer(h: Handoff) -> str:
     )
 
 
-def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...]:
+def _attach_child(h: Handoff, c: cmd.AttachChild, now: float) -> tuple[Event, ...]:
     attempt = _fenced(h, c.agent_id, c.attempt)
     inherited = h.parent is not None and h.parent.escalated
     if attempt.role is not Role.AGENT and h.escalated and not inherited:
@@ -683,7 +685,7 @@ def _attach_child(h: Handoff, c: ev.AttachChild, now: float) -> tuple[Event, ...
     )
 
 
-def _child_over(h: Handoff, c: ev.ChildOver, now: float) -> tuple[Event, ...]:
+def _child_over(h: Handoff, c: cmd.ChildOver, now: float) -> tuple[Event, ...]:
     child = next((k for k in h.children if k.handoff_id == c.child_id), None)
     if child is None or child.state is not None:
         return ()
@@ -700,7 +702,7 @@ def _child_over(h: Handoff, c: ev.ChildOver, now: float) -> tuple[Event, ...]:
     return (ended, _back(h, returned))
 
 
-def _as_the_child(h: Handoff, c: ev.ChildOver, now: float) -> Event:
+def _as_the_child(h: Handoff, c: cmd.ChildOver, now: float) -> Event:
     """A handed-off handoff ends as the one that carries its task."""
     attempt = h.attempts[-1].number
     outcome = c.outcome or Outcome.TARGET_FAILED

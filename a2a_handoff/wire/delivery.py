@@ -16,9 +16,11 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Agent
 from a2a_handoff.core.budget import Count, Fit, fit
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import (
     CONTEXT_KEY,
     EXTENSION_URI,
@@ -28,7 +30,7 @@ from a2a_handoff.core.context import (
     Profile,
 )
 from a2a_handoff.core.errors import HandoffError
-from a2a_handoff.core.events import Command, Output, OutputKind
+from a2a_handoff.core.events import Output, OutputKind
 from a2a_handoff.core.handoff import Attempt, Handoff
 from a2a_handoff.core.score import context_score
 from a2a_handoff.core.tracing import SpanRef, shows_itself
@@ -270,7 +272,7 @@ def interpret(
     try:
         directive = read_directive(update.metadata, now=now, parent=sent)
     except HandoffError as error:
-        fail = ev.Fail(
+        fail = cmd.Fail(
             attempt=attempt.number,
             agent_id=attempt.agent_id,
             outcome=ev.Outcome.INVALID_RESPONSE,
@@ -280,14 +282,16 @@ def interpret(
     hands_on = directive is not None and directive.verb is Verb.HANDOFF
     if first and update.state is RemoteState.REJECTED and not hands_on:
         reason = "the agent rejected the task"
-        decline = ev.Decline(agent_id=attempt.agent_id, attempt=attempt.number, reason=reason, means=means(h))
+        decline = cmd.Decline(
+            agent_id=attempt.agent_id, attempt=attempt.number, reason=reason, means=means(h)
+        )
         return Verdict(commands=(decline,), ended=True, target_open=False)
     remote = ev.Remote(task_id=update.remote_task_id, context_id=update.remote_context_id)
     commands: list[Command] = []
     if first:
         receipt = directive.receipt if directive is not None else b""
         commands.append(
-            ev.Acknowledge(
+            cmd.Acknowledge(
                 agent_id=attempt.agent_id,
                 attempt=attempt.number,
                 remote=remote,
@@ -312,7 +316,7 @@ def interpret(
         if not first and remote != attempt.remote:
             commands.append(_progress(attempt, (), remote))
         commands.append(
-            ev.AskCaller(
+            cmd.AskCaller(
                 attempt=attempt.number,
                 agent_id=attempt.agent_id,
                 auth=update.state is RemoteState.AUTH_REQUIRED,
@@ -329,14 +333,14 @@ def interpret(
     return Verdict(commands=tuple(commands))
 
 
-def _progress(attempt: Attempt, outputs: tuple[Output, ...], remote: ev.Remote) -> ev.Progress:
-    return ev.Progress(attempt=attempt.number, agent_id=attempt.agent_id, outputs=outputs, remote=remote)
+def _progress(attempt: Attempt, outputs: tuple[Output, ...], remote: ev.Remote) -> cmd.Progress:
+    return cmd.Progress(attempt=attempt.number, agent_id=attempt.agent_id, outputs=outputs, remote=remote)
 
 
 def end_of(attempt: Attempt, update: Update) -> Command | None:
     """The command of a terminal answer; ``None`` for another one."""
     if update.reply or update.state is RemoteState.COMPLETED:
-        return ev.Complete(
+        return cmd.Complete(
             attempt=attempt.number,
             agent_id=attempt.agent_id,
             message=update.message,
@@ -344,7 +348,7 @@ def end_of(attempt: Attempt, update: Update) -> Command | None:
         )
     match update.state:
         case RemoteState.FAILED:
-            return ev.Fail(
+            return cmd.Fail(
                 attempt=attempt.number,
                 agent_id=attempt.agent_id,
                 detail="the target failed the task",
@@ -352,13 +356,13 @@ def end_of(attempt: Attempt, update: Update) -> Command | None:
                 outputs=update.outputs,
             )
         case RemoteState.REJECTED:
-            return ev.Release(
+            return cmd.Release(
                 attempt=attempt.number,
                 agent_id=attempt.agent_id,
                 reason="the target rejected the task after it had begun",
                 outcome=ev.Outcome.TARGET_REJECTED,
             )
         case RemoteState.CANCELED:
-            return ev.ConfirmCancel(confirmed=True)
+            return cmd.ConfirmCancel(confirmed=True)
         case _:
             return None

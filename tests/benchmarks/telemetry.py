@@ -15,7 +15,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 
 from a2a_handoff.config import Settings
-from a2a_handoff.core import events as ev
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.ports import Change
 from a2a_handoff.telemetry import Telemetry
 from a2a_handoff.telemetry.exporting import Services, readable
@@ -35,7 +35,7 @@ def stories() -> list[Story]:
         story._ids = number * 100
         h = story.request("agent-b")
         story.ack(h, score=0.9)
-        story.do(h, ev.Complete())
+        story.do(h, cmd.Complete())
         out.append(story)
     return out
 

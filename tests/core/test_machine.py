@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
 from a2a_handoff.core.agents import Readiness, Role
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import Code, HandoffError
-from a2a_handoff.core.events import Command, Outcome, State, WorkKind
+from a2a_handoff.core.events import Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.machine import ALLOWED, decide
 from a2a_handoff.core.policy import CHILDREN_MAX, REPLIES_MAX, Policy
@@ -55,7 +57,7 @@ def test_a_command_is_obeyed_exactly_where_the_table_says(state: State, command:
         assert code in (None, Code.STALE_ATTEMPT, Code.NOT_THE_HOLDER, Code.WRONG_STATE)
     else:
         code = refused(world, command)
-        if not isinstance(command, ev.Request):
+        if not isinstance(command, cmd.Request):
             ended = {Code.HANDOFF_ENDED, Code.TASK_NOT_CANCELABLE, Code.UNSUPPORTED_OPERATION}
             assert (code in ended) == state.terminal
 
@@ -105,27 +107,27 @@ def test_who_is_full_is_asked_only_if_everybody_is_or_by_name(
     at_first = World(replace(request(A, B, C, target=target), means=full(*who_is_full)))
     assert at_first.h.holder == asked
     world = World(request(candidate("first"), A, B, C, target=target))
-    world.do(ev.Decline(agent_id="first", means=full(*who_is_full)))
+    world.do(cmd.Decline(agent_id="first", means=full(*who_is_full)))
     assert world.h.holder == asked
     anew = World(request(candidate("first"), target=target))
-    anew.do(ev.Decline(agent_id="first", means=means()))
+    anew.do(cmd.Decline(agent_id="first", means=means()))
     resolution = ev.Resolution(candidates=(A, B, C))
-    anew.do(ev.Resolved(resolution=resolution, means=full(*who_is_full)))
+    anew.do(cmd.Resolved(resolution=resolution, means=full(*who_is_full)))
     assert anew.h.holder == asked
 
 
 def test_to_be_passed_over_as_full_is_no_attempt() -> None:
     world = World(replace(request(A, B, C), means=full("a", "b")))
     assert [(attempt.number, attempt.agent_id) for attempt in world.h.attempts] == [(1, "c")]
-    world.do(ev.Decline(agent_id="c", means=full("b")))
+    world.do(cmd.Decline(agent_id="c", means=full("b")))
     assert world.h.holder == "a"
 
 
 def test_of_supervisors_one_that_is_not_full_is_asked() -> None:
     bosses = (candidate("boss", Readiness.PERSON, Role.SUPERVISOR), candidate("chief", Readiness.PERSON))
     world = World(request(A))
-    world.do(ev.Decline(agent_id="a", means=means()))
-    world.do(ev.Resolved(resolution=ev.Resolution(), means=full("boss", supervisors=bosses)))
+    world.do(cmd.Decline(agent_id="a", means=means()))
+    world.do(cmd.Resolved(resolution=ev.Resolution(), means=full("boss", supervisors=bosses)))
     assert (world.h.state, world.h.holder) == (State.ESCALATED, "chief")
 
 
@@ -138,13 +140,13 @@ def test_it_waits_for_a_matching_agent_that_is_away_and_goes_back_when_none_come
     world = World(request(wait=True))
     assert world.h.waiting_until == NOW + 300
     world.now += 300
-    world.do(ev.WaitOver(means=means()))
+    world.do(cmd.WaitOver(means=means()))
     assert world.h.state is State.RETURNED
 
 
 def test_an_agent_that_comes_while_it_waits_is_offered_the_handoff() -> None:
     world = World(request(wait=True))
-    world.do(ev.Resolved(resolution=ev.Resolution(candidates=(candidate("late"),)), means=means("late")))
+    world.do(cmd.Resolved(resolution=ev.Resolution(candidates=(candidate("late"),)), means=means("late")))
     assert (world.h.state, world.h.holder) == (State.OFFERED, "late")
 
 
@@ -181,13 +183,13 @@ def test_when_only_an_ancestor_could_do_it_the_request_is_a_loop() -> None:
 def test_the_source_goes_on_standby_only_with_the_acknowledgement() -> None:
     world = World(request(candidate("billing")))
     assert world.h.owner == "source"
-    world.do(ev.Acknowledge(agent_id="billing"))
+    world.do(cmd.Acknowledge(agent_id="billing"))
     assert (world.h.owner, world.h.hop_count, world.h.path) == ("target", 1, ("sender", "billing"))
 
 
 def test_a_decline_moves_on_at_once_to_the_next_eligible_candidate() -> None:
     world = World(request(candidate("a"), candidate("b"), candidate("c")))
-    world.do(ev.Decline(agent_id="a", reason="full", means=means("c", n=2)))
+    world.do(cmd.Decline(agent_id="a", reason="full", means=means("c", n=2)))
     assert [(a.agent_id, a.outcome) for a in world.h.attempts] == [
         ("a", Outcome.TARGET_REJECTED),
         ("c", None),
@@ -196,7 +198,7 @@ def test_a_decline_moves_on_at_once_to_the_next_eligible_candidate() -> None:
 
 def test_an_unreachable_agent_is_asked_once_more_and_then_the_next() -> None:
     world = World(request(candidate("a"), candidate("b")))
-    down = ev.DeliveryFailed(
+    down = cmd.DeliveryFailed(
         attempt=1, outcome=Outcome.TARGET_UNAVAILABLE, detail="refused", means=means("b", n=2)
     )
     (retry,) = world.do(down)
@@ -213,7 +215,7 @@ def test_retries_of_one_agent_are_further_and_further_apart() -> None:
     gaps: list[float] = []
     for _ in range(3):
         (retry,) = world.do(
-            ev.DeliveryFailed(attempt=1, outcome=Outcome.TARGET_UNAVAILABLE, detail="503", means=means())
+            cmd.DeliveryFailed(attempt=1, outcome=Outcome.TARGET_UNAVAILABLE, detail="503", means=means())
         )
         assert isinstance(retry, ev.RedeliveryScheduled)
         gaps.append(retry.due_at - world.now)
@@ -225,7 +227,7 @@ def test_retries_of_one_agent_are_further_and_further_apart() -> None:
 def test_a_wrong_password_is_not_tried_again() -> None:
     world = World(request(candidate("a"), candidate("b")))
     world.do(
-        ev.DeliveryFailed(
+        cmd.DeliveryFailed(
             attempt=1, outcome=Outcome.TARGET_AUTH, detail="401", means=means("b", n=2), again=False
         )
     )
@@ -235,18 +237,18 @@ def test_a_wrong_password_is_not_tried_again() -> None:
 def test_at_most_three_agents_are_tried_then_it_goes_back_with_every_reason() -> None:
     world = World(request(*(candidate(name) for name in "abcde")))
     for name in "abc":
-        world.do(ev.Decline(agent_id=name, reason=f"{name} is full", means=means(*"abcde", n=ord(name))))
+        world.do(cmd.Decline(agent_id=name, reason=f"{name} is full", means=means(*"abcde", n=ord(name))))
     assert world.h.state is State.RETURNED
     assert [a.detail for a in world.h.attempts] == ["a is full", "b is full", "c is full"]
 
 
 def test_exhausted_candidates_are_resolved_anew_once() -> None:
     world = World(request(candidate("a")))
-    world.do(ev.Decline(agent_id="a", means=means()))
+    world.do(cmd.Decline(agent_id="a", means=means()))
     assert world.kinds()[-1] == "ResolutionRequested"
-    world.do(ev.Resolved(resolution=ev.Resolution(candidates=(candidate("b"),)), means=means("b", n=2)))
+    world.do(cmd.Resolved(resolution=ev.Resolution(candidates=(candidate("b"),)), means=means("b", n=2)))
     assert world.h.holder == "b"
-    world.do(ev.Decline(agent_id="b", means=means(n=3)))
+    world.do(cmd.Decline(agent_id="b", means=means(n=3)))
     assert world.h.state is State.RETURNED
 
 
@@ -254,20 +256,20 @@ def test_a_supervisor_is_asked_before_it_goes_back_and_only_once() -> None:
     world = in_state(State.ESCALATED)
     assert (world.h.holder, world.h.owner) == ("boss", "source")
     other = candidate("other", Readiness.PERSON, Role.SUPERVISOR)
-    world.do(ev.Decline(agent_id="boss", means=means(supervisors=(other,), n=5)))
+    world.do(cmd.Decline(agent_id="boss", means=means(supervisors=(other,), n=5)))
     assert world.h.state is State.RETURNED
 
 
 def test_the_messages_of_a_caller_are_bounded_and_a_repeat_is_still_known() -> None:
     world = in_state(State.ACKNOWLEDGED)
-    world.do(*(ev.Reply(message=b"{}", message_id=f"r-{n}") for n in range(REPLIES_MAX)))
-    assert refused(world, ev.Reply(message=b"{}", message_id="more")) is Code.UNSUPPORTED_OPERATION
-    assert world.do(ev.Reply(message=b"{}", message_id="r-7")) == []
+    world.do(*(cmd.Reply(message=b"{}", message_id=f"r-{n}") for n in range(REPLIES_MAX)))
+    assert refused(world, cmd.Reply(message=b"{}", message_id="more")) is Code.UNSUPPORTED_OPERATION
+    assert world.do(cmd.Reply(message=b"{}", message_id="r-7")) == []
 
 
 def test_the_handoffs_that_a_target_makes_are_bounded() -> None:
     world = in_state(State.ACKNOWLEDGED)
-    attach = [ev.AttachChild(child_id=f"c-{n}", mode=Mode.DELEGATE) for n in range(CHILDREN_MAX + 1)]
+    attach = [cmd.AttachChild(child_id=f"c-{n}", mode=Mode.DELEGATE) for n in range(CHILDREN_MAX + 1)]
     world.do(*attach[:-1])
     assert refused(world, attach[-1]) is Code.WRONG_STATE
 
@@ -275,16 +277,16 @@ def test_the_handoffs_that_a_target_makes_are_bounded() -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_who_was_escalated_to_hands_on_to_nobody(mode: Mode) -> None:
     world = in_state(State.ESCALATED)
-    world.do(ev.Acknowledge(agent_id="boss"))
-    assert refused(world, ev.AttachChild(child_id="c", mode=mode, agent_id="boss")) is Code.WRONG_STATE
-    world.do(ev.Complete(agent_id="boss"))
+    world.do(cmd.Acknowledge(agent_id="boss"))
+    assert refused(world, cmd.AttachChild(child_id="c", mode=mode, agent_id="boss")) is Code.WRONG_STATE
+    world.do(cmd.Complete(agent_id="boss"))
     assert world.h.state is State.COMPLETED
 
 
 def test_a_supervisor_that_was_named_as_the_target_may_hand_on() -> None:
     world = World(request(candidate("boss", Readiness.PULL, Role.SUPERVISOR)))
-    world.do(ev.Acknowledge(agent_id="boss"))
-    world.do(ev.AttachChild(child_id="c", mode=Mode.DELEGATE, agent_id="boss"))
+    world.do(cmd.Acknowledge(agent_id="boss"))
+    world.do(cmd.AttachChild(child_id="c", mode=Mode.DELEGATE, agent_id="boss"))
     assert len(world.h.children) == 1
 
 
@@ -292,17 +294,17 @@ def test_a_chain_that_escalated_before_does_not_escalate_again() -> None:
     parent = ev.ParentRef(handoff_id="p", mode=Mode.TRANSFER, deadline_at=NOW + 3600, escalated=True)
     boss = candidate("boss", Readiness.PERSON, Role.SUPERVISOR)
     world = World(request(candidate("a"), parent=parent, policy=Policy(agents=1)))
-    world.do(ev.Decline(agent_id="a", means=means(supervisors=(boss,), n=2)))
+    world.do(cmd.Decline(agent_id="a", means=means(supervisors=(boss,), n=2)))
     assert world.h.state is State.RETURNED
 
 
 def test_a_pull_offer_is_announced_again_once_then_the_next_candidate_gets_it() -> None:
     world = World(request(candidate("editor", Readiness.PULL), candidate("other", Readiness.PULL)))
     world.now += 30
-    world.do(ev.OfferLapsed(attempt=1, means=means("other", n=2)))
+    world.do(cmd.OfferLapsed(attempt=1, means=means("other", n=2)))
     assert (world.h.holder, world.h.attempts[0].deliveries) == ("editor", 2)
     world.now += 30
-    world.do(ev.OfferLapsed(attempt=1, means=means("other", n=2)))
+    world.do(cmd.OfferLapsed(attempt=1, means=means("other", n=2)))
     assert world.h.holder == "other"
 
 
@@ -310,10 +312,10 @@ def test_a_pull_offer_without_an_alternative_stays_until_the_wait_is_over() -> N
     world = World(request(candidate("editor", Readiness.PULL)))
     for _ in range(2):
         world.now += 30
-        world.do(ev.OfferLapsed(attempt=1, means=means()))
+        world.do(cmd.OfferLapsed(attempt=1, means=means()))
     assert (world.h.holder, world.h.waiting_until) == ("editor", NOW + 300)
     world.now = NOW + 300
-    world.do(ev.WaitOver(means=means()))
+    world.do(cmd.WaitOver(means=means()))
     assert (world.h.state, world.h.attempts[0].outcome) == (State.RETURNED, Outcome.TIMEOUT)
 
 
@@ -322,13 +324,13 @@ def test_a_pull_offer_without_an_alternative_stays_until_the_wait_is_over() -> N
 
 def test_a_delivery_that_may_have_started_goes_to_nobody_else() -> None:
     world = World(request(candidate("a"), candidate("b")))
-    world.do(ev.DeliveryUnsure(attempt=1, detail="no answer", means=means("b", n=2)))
+    world.do(cmd.DeliveryUnsure(attempt=1, detail="no answer", means=means("b", n=2)))
     assert (world.h.holder, world.h.uncertain, world.h.owner) == ("a", True, "source")
 
 
 def test_unless_the_sender_said_that_running_it_twice_does_no_harm() -> None:
     world = World(request(candidate("a"), candidate("b"), replay_safe=True))
-    world.do(ev.DeliveryUnsure(attempt=1, detail="no answer", means=means("b", n=2)))
+    world.do(cmd.DeliveryUnsure(attempt=1, detail="no answer", means=means("b", n=2)))
     assert world.h.holder == "b"
     ended = next(e for e in world.log if isinstance(e, ev.AttemptEnded))
     assert ended.rescind
@@ -337,28 +339,28 @@ def test_unless_the_sender_said_that_running_it_twice_does_no_harm() -> None:
 def test_a_target_whose_task_is_known_is_asked_before_another_agent_gets_it() -> None:
     world = World(request(candidate("a"), candidate("b"), replay_safe=True))
     world.do(
-        ev.Acknowledge(agent_id="a", attempt=1, remote=ev.Remote(task_id="r-1")),
-        ev.DeliveryUnsure(attempt=1, detail="the stream was cut", means=means("b", n=2)),
+        cmd.Acknowledge(agent_id="a", attempt=1, remote=ev.Remote(task_id="r-1")),
+        cmd.DeliveryUnsure(attempt=1, detail="the stream was cut", means=means("b", n=2)),
     )
     assert (world.h.holder, world.h.uncertain) == ("a", True)
-    world.do(ev.TargetLost(attempt=1, detail="it does not answer", means=means("b", n=2)))
+    world.do(cmd.TargetLost(attempt=1, detail="it does not answer", means=means("b", n=2)))
     assert (world.h.holder, world.h.state) == ("b", State.OFFERED)
 
 
 def test_nothing_is_replayed_once_output_was_recorded() -> None:
     world = World(request(candidate("a"), candidate("b"), replay_safe=True))
     world.do(
-        ev.Progress(attempt=1, outputs=(ev.Output(kind=ev.OutputKind.ARTIFACT, body=b"{}"),)),
-        ev.TargetLost(attempt=1, detail="silent", means=means("b", n=2)),
+        cmd.Progress(attempt=1, outputs=(ev.Output(kind=ev.OutputKind.ARTIFACT, body=b"{}"),)),
+        cmd.TargetLost(attempt=1, detail="silent", means=means("b", n=2)),
     )
     assert (world.h.holder, world.h.uncertain) == ("a", True)
 
 
 def test_a_delivery_proven_unsent_after_ready_gives_ownership_back_and_moves_on() -> None:
     world = World(request(candidate("a", Readiness.OFFER), candidate("b")))
-    world.do(ev.Acknowledge(agent_id="a", attempt=1))
+    world.do(cmd.Acknowledge(agent_id="a", attempt=1))
     world.do(
-        ev.DeliveryFailed(
+        cmd.DeliveryFailed(
             attempt=1,
             outcome=Outcome.TARGET_UNAVAILABLE,
             detail="refused",
@@ -375,35 +377,35 @@ def test_a_delivery_proven_unsent_after_ready_gives_ownership_back_and_moves_on(
 
 def _superseded() -> World:
     world = World(request(candidate("a"), candidate("b")))
-    world.do(ev.Decline(agent_id="a", means=means("b", n=2)), ev.Acknowledge(agent_id="b"))
+    world.do(cmd.Decline(agent_id="a", means=means("b", n=2)), cmd.Acknowledge(agent_id="b"))
     return world
 
 
 def test_a_late_ack_after_fallback_is_refused_as_stale() -> None:
-    assert refused(_superseded(), ev.Acknowledge(agent_id="a", attempt=1)) is Code.STALE_ATTEMPT
+    assert refused(_superseded(), cmd.Acknowledge(agent_id="a", attempt=1)) is Code.STALE_ATTEMPT
 
 
 def test_an_agent_that_never_had_it_is_not_the_holder() -> None:
-    assert refused(_superseded(), ev.Acknowledge(agent_id="c")) is Code.NOT_THE_HOLDER
-    assert refused(_superseded(), ev.Complete(agent_id="c")) is Code.NOT_THE_HOLDER
+    assert refused(_superseded(), cmd.Acknowledge(agent_id="c")) is Code.NOT_THE_HOLDER
+    assert refused(_superseded(), cmd.Complete(agent_id="c")) is Code.NOT_THE_HOLDER
 
 
 def test_a_repeated_ack_says_nothing_new() -> None:
-    assert _superseded().do(ev.Acknowledge(agent_id="b", attempt=2)) == []
+    assert _superseded().do(cmd.Acknowledge(agent_id="b", attempt=2)) == []
 
 
 def test_a_late_result_is_kept_and_never_applied() -> None:
     world = _superseded()
-    (kept,) = world.do(ev.Complete(agent_id="a", attempt=1, message=b'"mine"'))
+    (kept,) = world.do(cmd.Complete(agent_id="a", attempt=1, message=b'"mine"'))
     assert isinstance(kept, ev.LateResultRecorded)
     assert world.h.state is State.ACKNOWLEDGED
 
 
 def test_a_result_after_the_cancel_is_kept_and_the_repeat_of_a_completion_is_silent() -> None:
     canceled = in_state(State.CANCELED)
-    (kept,) = canceled.do(ev.Complete(attempt=1))
+    (kept,) = canceled.do(cmd.Complete(attempt=1))
     assert isinstance(kept, ev.LateResultRecorded)
-    assert in_state(State.COMPLETED).do(ev.Complete(attempt=1)) == []
+    assert in_state(State.COMPLETED).do(cmd.Complete(attempt=1)) == []
 
 
 # --- replies and cancels -------------------------------------------------------------------------
@@ -411,41 +413,41 @@ def test_a_result_after_the_cancel_is_kept_and_the_repeat_of_a_completion_is_sil
 
 def test_a_reply_ends_the_pause_and_its_repeat_changes_nothing() -> None:
     world = in_state(State.INPUT_REQUIRED)
-    world.do(ev.Reply(message=b'{"a":1}', message_id="m-2"))
+    world.do(cmd.Reply(message=b'{"a":1}', message_id="m-2"))
     assert world.h.state is State.ACKNOWLEDGED
-    assert world.do(ev.Reply(message=b'{"a":1}', message_id="m-2")) == []
+    assert world.do(cmd.Reply(message=b'{"a":1}', message_id="m-2")) == []
 
 
 def test_a_cancel_before_anybody_works_is_final_at_once() -> None:
     world = in_state(State.REQUESTED)
-    world.do(ev.Cancel(by="sender"))
+    world.do(cmd.Cancel(by="sender"))
     assert world.h.state is State.CANCELED
 
 
 def test_a_cancel_of_a_pull_offer_rescinds_it() -> None:
     world = World(request(candidate("editor", Readiness.PULL)))
-    world.do(ev.Cancel(by="sender"))
+    world.do(cmd.Cancel(by="sender"))
     assert (world.h.state, world.h.attempts[0].outcome) == (State.CANCELED, Outcome.RESCINDED)
 
 
 def test_a_cancel_of_a_working_target_waits_for_its_word_and_a_second_one_is_silent() -> None:
     world = in_state(State.ACKNOWLEDGED)
-    world.do(ev.Cancel(by="sender"))
+    world.do(cmd.Cancel(by="sender"))
     assert world.h.state is State.ACKNOWLEDGED
-    assert world.do(ev.Cancel(by="sender")) == []
-    world.do(ev.ConfirmCancel(confirmed=False))
+    assert world.do(cmd.Cancel(by="sender")) == []
+    world.do(cmd.ConfirmCancel(confirmed=False))
     assert (world.h.state, world.h.detail) == (State.CANCELED, "cancel_unconfirmed")
 
 
 def test_a_completion_that_is_faster_than_the_cancel_wins() -> None:
     world = in_state(State.ACKNOWLEDGED)
-    world.do(ev.Cancel(by="sender"), ev.Complete(attempt=1))
+    world.do(cmd.Cancel(by="sender"), cmd.Complete(attempt=1))
     assert world.h.state is State.COMPLETED
 
 
 def test_a_canceled_handoff_is_not_offered_to_the_next_agent() -> None:
     world = World(request(candidate("a"), candidate("b")))
-    world.do(ev.Cancel(by="sender"), ev.Decline(agent_id="a", means=means("b", n=2)))
+    world.do(cmd.Cancel(by="sender"), cmd.Decline(agent_id="a", means=means("b", n=2)))
     assert world.h.state is State.CANCELED
 
 
@@ -454,14 +456,14 @@ def test_a_canceled_handoff_is_not_offered_to_the_next_agent() -> None:
 
 def _handing_on(*, target_open: bool = False, mode: Mode = Mode.TRANSFER) -> World:
     world = in_state(State.ACKNOWLEDGED)
-    world.do(ev.AttachChild(child_id="child", mode=mode, agent_id="billing", target_open=target_open))
+    world.do(cmd.AttachChild(child_id="child", mode=mode, agent_id="billing", target_open=target_open))
     return world
 
 
 def test_the_target_keeps_the_task_until_the_child_is_acknowledged() -> None:
     world = _handing_on()
     assert (world.h.state, world.h.owner) == (State.ACKNOWLEDGED, "target")
-    world.do(ev.ChildTookOver(child_id="child"))
+    world.do(cmd.ChildTookOver(child_id="child"))
     assert (world.h.state, world.h.owner, world.h.leaf_id) == (State.HANDED_OFF, "leaf", "child")
 
 
@@ -477,33 +479,33 @@ def test_the_target_keeps_the_task_until_the_child_is_acknowledged() -> None:
 )
 def test_a_handed_off_handoff_ends_as_its_child(child: State, own: State) -> None:
     world = in_state(State.HANDED_OFF)
-    world.do(ev.ChildOver(child_id="child", state=child, outcome=Outcome.TARGET_FAILED))
+    world.do(cmd.ChildOver(child_id="child", state=child, outcome=Outcome.TARGET_FAILED))
     assert world.h.state is own
 
 
 def test_a_target_whose_task_is_open_resumes_when_its_child_comes_back() -> None:
     world = _handing_on(target_open=True)
-    world.do(ev.ChildOver(child_id="child", state=State.RETURNED))
+    world.do(cmd.ChildOver(child_id="child", state=State.RETURNED))
     assert (world.h.state, world.h.holder) == (State.ACKNOWLEDGED, "billing")
 
 
 def test_a_target_that_is_done_cannot_resume_so_the_task_goes_back() -> None:
     world = _handing_on(target_open=False)
-    world.do(ev.ChildOver(child_id="child", state=State.RETURNED, outcome=Outcome.NO_CAPABLE_AGENT))
+    world.do(cmd.ChildOver(child_id="child", state=State.RETURNED, outcome=Outcome.NO_CAPABLE_AGENT))
     assert (world.h.state, world.h.outcome) == (State.RETURNED, Outcome.NO_CAPABLE_AGENT)
 
 
 def test_a_delegate_leaves_the_target_the_owner() -> None:
     world = _handing_on(mode=Mode.DELEGATE, target_open=True)
-    world.do(ev.ChildOver(child_id="child", state=State.COMPLETED))
+    world.do(cmd.ChildOver(child_id="child", state=State.COMPLETED))
     assert world.h.state is State.ACKNOWLEDGED
-    world.do(ev.Complete(attempt=1))
+    world.do(cmd.Complete(attempt=1))
     assert world.h.state is State.COMPLETED
 
 
 def test_the_end_of_a_parent_cancels_its_open_children() -> None:
     world = _handing_on(mode=Mode.DELEGATE)
-    (end,) = world.do(ev.Complete(attempt=1))
+    (end,) = world.do(cmd.Complete(attempt=1))
     kinds = [(a.kind, a.ref) for a in actions_for(end, world.h) if isinstance(a, ev.Schedule)]
     assert (WorkKind.CANCEL_CHILD, "child") in kinds
 
@@ -522,45 +524,45 @@ def _commands() -> st.SearchStrategy[Command]:
     state = st.sampled_from([s for s in State if s.terminal])
     child = st.sampled_from(["k1", "k2"])
     return st.one_of(
-        st.builds(ev.Acknowledge, agent_id=agent, attempt=number),
-        st.builds(ev.Decline, agent_id=agent, attempt=number, means=eligible),
+        st.builds(cmd.Acknowledge, agent_id=agent, attempt=number),
+        st.builds(cmd.Decline, agent_id=agent, attempt=number, means=eligible),
         st.builds(
-            ev.DeliveryFailed,
+            cmd.DeliveryFailed,
             attempt=number,
             outcome=outcome,
             detail=st.just("x"),
             means=eligible,
             again=st.booleans(),
         ),
-        st.builds(ev.DeliveryUnsure, attempt=number, detail=st.just("x"), means=eligible),
-        st.builds(ev.TargetLost, attempt=number, detail=st.just("x"), means=eligible),
-        st.builds(ev.OfferLapsed, attempt=number, means=eligible),
-        st.builds(ev.Progress, attempt=number, agent_id=agent, outputs=outputs),
-        st.builds(ev.AskCaller, attempt=number, agent_id=agent, auth=st.booleans()),
-        st.builds(ev.Reply, message=st.just(b"{}"), message_id=st.sampled_from(["m-2", "m-3"])),
-        st.builds(ev.Complete, attempt=number, agent_id=agent),
-        st.builds(ev.Fail, attempt=number, agent_id=agent),
-        st.builds(ev.Release, attempt=number, agent_id=agent),
-        st.builds(ev.Cancel, by=st.just("sender")),
-        st.builds(ev.ConfirmCancel, confirmed=st.booleans()),
-        st.just(ev.Expire()),
-        st.builds(ev.WaitOver, means=eligible),
+        st.builds(cmd.DeliveryUnsure, attempt=number, detail=st.just("x"), means=eligible),
+        st.builds(cmd.TargetLost, attempt=number, detail=st.just("x"), means=eligible),
+        st.builds(cmd.OfferLapsed, attempt=number, means=eligible),
+        st.builds(cmd.Progress, attempt=number, agent_id=agent, outputs=outputs),
+        st.builds(cmd.AskCaller, attempt=number, agent_id=agent, auth=st.booleans()),
+        st.builds(cmd.Reply, message=st.just(b"{}"), message_id=st.sampled_from(["m-2", "m-3"])),
+        st.builds(cmd.Complete, attempt=number, agent_id=agent),
+        st.builds(cmd.Fail, attempt=number, agent_id=agent),
+        st.builds(cmd.Release, attempt=number, agent_id=agent),
+        st.builds(cmd.Cancel, by=st.just("sender")),
+        st.builds(cmd.ConfirmCancel, confirmed=st.booleans()),
+        st.just(cmd.Expire()),
+        st.builds(cmd.WaitOver, means=eligible),
         st.builds(
-            ev.Resolved,
+            cmd.Resolved,
             resolution=st.builds(
                 ev.Resolution, candidates=st.lists(agent, unique=True).map(lambda n: tuple(map(candidate, n)))
             ),
             means=eligible,
         ),
         st.builds(
-            ev.AttachChild,
+            cmd.AttachChild,
             child_id=child,
             mode=st.sampled_from(Mode),
             agent_id=agent,
             target_open=st.booleans(),
         ),
-        st.builds(ev.ChildTookOver, child_id=child),
-        st.builds(ev.ChildOver, child_id=child, state=state),
+        st.builds(cmd.ChildTookOver, child_id=child),
+        st.builds(cmd.ChildOver, child_id=child, state=state),
     )
 
 

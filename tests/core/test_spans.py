@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness
 from a2a_handoff.core.context import Dropped, Mode
@@ -44,7 +45,7 @@ def test_a_straight_handoff_makes_seven_spans_in_one_tree():
     story = Story()
     h = story.request("agent-b")
     story.ack(h, score=0.9)
-    story.do(h, ev.Complete())
+    story.do(h, cmd.Complete())
     assert Counter(names(story.spans)) == {
         "handoff_chain": 1,
         "POST /": 1,
@@ -61,7 +62,7 @@ def test_the_tree_of_a_straight_handoff():
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Complete())
+    story.do(h, cmd.Complete())
     root, server = one(story, "handoff_chain"), one(story, "POST /")
     hop = one(story, "handoff agent-b")
     client, agent = (one(story, "invoke_agent agent-b", k) for k in (SpanKind.CLIENT, SpanKind.SERVER))
@@ -79,7 +80,7 @@ def test_the_handoff_ends_with_the_acceptance_and_the_agents_work_with_the_task(
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Complete(), after_s=3600)
+    story.do(h, cmd.Complete(), after_s=3600)
     hop, client = one(story, "handoff agent-b"), one(story, "invoke_agent agent-b", SpanKind.CLIENT)
     agent = one(story, "invoke_agent agent-b", SpanKind.SERVER)
     outcome = one(story, "handoff_outcome agent-b")
@@ -92,7 +93,7 @@ def test_the_handoff_ends_with_the_acceptance_and_the_agents_work_with_the_task(
 def test_an_answer_that_is_acceptance_and_result_at_once_needs_no_outcome():
     story = Story()
     h = story.request("agent-b")
-    story.do(h, ev.Acknowledge(agent_id="agent-b", synthetic_span=False), ev.Complete())
+    story.do(h, cmd.Acknowledge(agent_id="agent-b", synthetic_span=False), cmd.Complete())
     assert names(story.spans) == [
         "handoff_chain", "POST /", "route_handoff", "invoke_agent agent-b", "handoff agent-b",
     ]  # fmt: skip
@@ -101,7 +102,7 @@ def test_an_answer_that_is_acceptance_and_result_at_once_needs_no_outcome():
 def test_a_failure_in_the_first_answer_is_shown_all_the_same():
     story = Story()
     h = story.request("agent-b")
-    story.do(h, ev.Acknowledge(agent_id="agent-b"), ev.Fail(detail="no"))
+    story.do(h, cmd.Acknowledge(agent_id="agent-b"), cmd.Fail(detail="no"))
     outcome = one(story, "handoff_outcome agent-b")
     assert outcome.failed
     assert outcome.attributes["error.type"] == "target_failed"
@@ -112,16 +113,16 @@ def test_an_agent_that_shows_its_own_work_gets_no_synthetic_span():
     story = Story()
     h = story.request("agent-b")
     story.ack(h, synthetic=False)
-    story.do(h, ev.Complete())
+    story.do(h, cmd.Complete())
     assert names(story.spans).count("invoke_agent agent-b") == 1
 
 
 def test_each_attempt_has_its_span_and_redeliveries_are_events_of_it():
     story = Story()
     h = story.request("agent-b", "agent-c")
-    story.do(h, ev.DeliveryFailed(attempt=1, outcome=Outcome.TIMEOUT, detail="", means=story.means()))
+    story.do(h, cmd.DeliveryFailed(attempt=1, outcome=Outcome.TIMEOUT, detail="", means=story.means()))
     story.do(
-        h, ev.DeliveryFailed(attempt=1, outcome=Outcome.TARGET_UNAVAILABLE, detail="", means=story.means())
+        h, cmd.DeliveryFailed(attempt=1, outcome=Outcome.TARGET_UNAVAILABLE, detail="", means=story.means())
     )
     story.ack(h)
     first = one(story, "invoke_agent agent-b")
@@ -145,8 +146,8 @@ def test_each_attempt_has_its_span_and_redeliveries_are_events_of_it():
 def test_a_handoff_that_nobody_took_ends_in_error_with_the_cause():
     story = Story()
     h = story.request("agent-b")
-    story.do(h, ev.Decline(agent_id="agent-b", means=story.means("agent-b"), reason="busy with secrets"))
-    story.do(h, ev.Resolved(resolution=ev.Resolution(), means=story.means()))
+    story.do(h, cmd.Decline(agent_id="agent-b", means=story.means("agent-b"), reason="busy with secrets"))
+    story.do(h, cmd.Resolved(resolution=ev.Resolution(), means=story.means()))
     hop = one(story, "handoff agent-b")
     assert hop.failed
     assert hop.attributes["error.type"] == "target_rejected"
@@ -166,7 +167,7 @@ def test_a_handoff_without_candidates_has_no_target_in_its_name():
 def test_a_cancel_is_no_fault():
     story = Story()
     h = story.request("agent-b", readiness=Readiness.PULL)
-    story.do(h, ev.Cancel(by="agent-a"))
+    story.do(h, cmd.Cancel(by="agent-a"))
     hop, client = one(story, "handoff agent-b"), one(story, "invoke_agent agent-b")
     assert not hop.failed
     assert not client.failed
@@ -176,7 +177,7 @@ def test_a_cancel_is_no_fault():
 def test_an_offer_that_hangs_until_the_deadline_is_closed_with_the_handoff():
     story = Story()
     h = story.request("agent-b", readiness=Readiness.PERSON)
-    story.do(h, ev.Expire())
+    story.do(h, cmd.Expire())
     assert one(story, "invoke_agent agent-b").attributes["error.type"] == "expired"
     assert "handoff.expired" in [e.name for e in one(story, "handoff agent-b").events]
 
@@ -185,7 +186,7 @@ def test_work_that_is_given_back_ends_the_agents_span_and_shows_the_outcome():
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Release(agent_id="agent-b", reason="too hard"))
+    story.do(h, cmd.Release(agent_id="agent-b", reason="too hard"))
     agent = one(story, "invoke_agent agent-b", SpanKind.SERVER)
     assert agent.attributes["error.type"] == "released"
     assert one(story, "handoff_outcome agent-b").attributes["handoff.state"] == "returned"
@@ -228,9 +229,9 @@ def three_hops(*, silent: bool) -> Story:
     story.hand_over(h2, h1, synthetic=silent)
     h3 = story.request("agent-d", sender="agent-c", parent=h2, mode=Mode.TRANSFER)
     story.hand_over(h3, h2, synthetic=silent)
-    story.do(h3, ev.Complete())
-    story.do(h2, ev.ChildOver(child_id=h3, state=State.COMPLETED))
-    story.do(h1, ev.ChildOver(child_id=h2, state=State.COMPLETED))
+    story.do(h3, cmd.Complete())
+    story.do(h2, cmd.ChildOver(child_id=h3, state=State.COMPLETED))
+    story.do(h1, cmd.ChildOver(child_id=h2, state=State.COMPLETED))
     return story
 
 
@@ -300,7 +301,7 @@ def test_an_unsampled_chain_makes_no_spans_but_the_request_in_the_callers_trace(
     story = Story(ratio=0.0)
     h = story.request("agent-b", correlation_id=CHAIN, inbound=InboundTrace(http=CALLER, trusted=True))
     story.ack(h)
-    story.do(h, ev.Complete())
+    story.do(h, cmd.Complete())
     assert names(story.spans) == ["POST /"]
     assert story.spans[0].links == ()
 
@@ -332,8 +333,8 @@ def test_c060_the_number_of_spans_grows_with_attempts_and_never_with_output():
     story.ack(h)
     outputs = tuple(ev.Output(kind=ev.OutputKind.ARTIFACT, body=b"x") for _ in range(10))
     for _ in range(500):
-        story.do(h, ev.Progress(outputs=outputs))
-    story.do(h, ev.Complete())
+        story.do(h, cmd.Progress(outputs=outputs))
+    story.do(h, cmd.Complete())
     assert len(story.spans) == 7
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from a2a_handoff import dispatcher, talk
-from a2a_handoff.core import events as ev
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.ports import Commit, Committed, StoreUnavailable, Update
 from tests.client.raw_server import SSE_HEAD, Request, answer, chunk, event, rpc, says, working
 from tests.support.agents import (
@@ -94,7 +94,7 @@ def test_a_commit_whose_asker_is_cancelled_is_told_to_those_who_wait_for_it(tmp_
                 return pending
 
             message = {"messageId": "m2", "role": "ROLE_USER", "parts": [{"text": "blue"}]}
-            reply = ev.Reply(message=json.dumps(message).encode(), message_id="m2")
+            reply = cmd.Reply(message=json.dumps(message).encode(), message_id="m2")
             change = asyncio.ensure_future(ledger.change(task["id"], lambda _: (reply,)))
             store.commit = and_cancel  # type: ignore[method-assign]
             try:

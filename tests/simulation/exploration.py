@@ -17,12 +17,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.actions import actions_for
 from a2a_handoff.core.agents import Readiness, Role
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import Mode
 from a2a_handoff.core.errors import HandoffError
-from a2a_handoff.core.events import Command, Drop, Event, Outcome, State, WorkKind
+from a2a_handoff.core.events import Drop, Event, Outcome, State, WorkKind
 from a2a_handoff.core.handoff import Attempt, Handoff, evolve
 from a2a_handoff.core.machine import decide
 from a2a_handoff.core.policy import Policy
@@ -147,13 +149,13 @@ def _moves(cast: Cast, node: Node) -> Iterator[Move]:
     yield from _work_done(cast, node)
     for attempt in h.attempts:
         yield from _agent_says(cast, h, attempt)
-    yield Move("the caller cancels", ev.Cancel(by="sender"))
+    yield Move("the caller cancels", cmd.Cancel(by="sender"))
     if cast.converses:
-        yield Move("the caller says something", ev.Reply(message=b"{}", message_id="m-2"))
+        yield Move("the caller says something", cmd.Reply(message=b"{}", message_id="m-2"))
     for child in h.children:
-        yield Move(f"{child.handoff_id} took over", ev.ChildTookOver(child_id=child.handoff_id))
+        yield Move(f"{child.handoff_id} took over", cmd.ChildTookOver(child_id=child.handoff_id))
         for end in _ENDS:
-            over = ev.ChildOver(child_id=child.handoff_id, state=end, outcome=Outcome.NO_CAPABLE_AGENT)
+            over = cmd.ChildOver(child_id=child.handoff_id, state=end, outcome=Outcome.NO_CAPABLE_AGENT)
             yield Move(f"{child.handoff_id} is over: {end}", over)
 
 
@@ -174,38 +176,40 @@ def _outcomes(cast: Cast, h: Handoff, work: Work) -> Iterator[Command]:
             for given in cast.means(h):
                 # Only the first delivery of an attempt can prove that nothing has begun.
                 for again in () if h.uncertain else (True, False):
-                    yield ev.DeliveryFailed(
+                    yield cmd.DeliveryFailed(
                         attempt=number,
                         outcome=Outcome.TARGET_UNAVAILABLE,
                         detail="down",
                         means=given,
                         again=again,
                     )
-                yield ev.DeliveryUnsure(attempt=number, detail="silent", means=given)
+                yield cmd.DeliveryUnsure(attempt=number, detail="silent", means=given)
         case WorkKind.RECONCILE:
             for given in cast.means(h):
-                yield ev.TargetLost(attempt=number, detail="lost", means=given)
-                yield ev.DeliveryUnsure(attempt=number, detail="silent", means=given)
+                yield cmd.TargetLost(attempt=number, detail="lost", means=given)
+                yield cmd.DeliveryUnsure(attempt=number, detail="silent", means=given)
         case WorkKind.LEASE:
             for given in cast.means(h):
-                yield ev.TargetLost(attempt=number, detail="lease", means=given)
+                yield cmd.TargetLost(attempt=number, detail="lease", means=given)
         case WorkKind.OFFER_LAPSE:
             for given in cast.means(h):
-                yield ev.OfferLapsed(attempt=number, means=given)
+                yield cmd.OfferLapsed(attempt=number, means=given)
         case WorkKind.RESOLVE:
             for given in cast.means(h):
                 for found in (cast.candidates, ()):
-                    yield ev.Resolved(resolution=ev.Resolution(candidates=found, wait=not found), means=given)
-                yield ev.Resolved(resolution=ev.Resolution(reason=Outcome.NO_CAPABLE_AGENT), means=given)
+                    yield cmd.Resolved(
+                        resolution=ev.Resolution(candidates=found, wait=not found), means=given
+                    )
+                yield cmd.Resolved(resolution=ev.Resolution(reason=Outcome.NO_CAPABLE_AGENT), means=given)
         case WorkKind.WAIT_OVER:
             for given in cast.means(h):
-                yield ev.WaitOver(means=given)
+                yield cmd.WaitOver(means=given)
         case WorkKind.CANCEL:
-            yield ev.ConfirmCancel(confirmed=True)
+            yield cmd.ConfirmCancel(confirmed=True)
         case WorkKind.CANCEL_DUE:
-            yield ev.ConfirmCancel(confirmed=False)
+            yield cmd.ConfirmCancel(confirmed=False)
         case WorkKind.DEADLINE:
-            yield ev.Expire()
+            yield cmd.Expire()
         case _:
             return
 
@@ -216,37 +220,37 @@ def _agent_says(cast: Cast, h: Handoff, attempt: Attempt) -> Iterator[Move]:
     named: dict[str, Any] = {"agent_id": who, "attempt": number}
     given = next(cast.means(h))
     words: list[Command] = [
-        ev.Acknowledge(**named, remote=ev.Remote(task_id="r")),
-        ev.Decline(**named, means=given),
-        ev.Progress(**named, outputs=(_OUTPUT,)),
-        ev.Complete(**named),
-        ev.Fail(**named),
-        ev.Release(**named),
+        cmd.Acknowledge(**named, remote=ev.Remote(task_id="r")),
+        cmd.Decline(**named, means=given),
+        cmd.Progress(**named, outputs=(_OUTPUT,)),
+        cmd.Complete(**named),
+        cmd.Fail(**named),
+        cmd.Release(**named),
     ]
     if attempt.readiness is Readiness.OFFER:
-        words.append(ev.Acknowledge(**named))
+        words.append(cmd.Acknowledge(**named))
     if cast.converses:
-        words.append(ev.AskCaller(**named, message=b"{}"))
+        words.append(cmd.AskCaller(**named, message=b"{}"))
     if cast.hands_on is not None and not h.children:
         words.append(
-            ev.AttachChild(**named, child_id="child", mode=cast.hands_on, target_open=cast.target_open)
+            cmd.AttachChild(**named, child_id="child", mode=cast.hands_on, target_open=cast.target_open)
         )
     delivery = (WorkKind.DELIVER, number, "")
     for word in words:
         yield Move(f"{who} in attempt {number}: {_shown(word)}", word, delivery)
     # What it says by a call of its own leaves its delivery under way; the dispatcher names attempts only.
-    yield Move(f"{who} calls in attempt {number}: Progress", ev.Progress(**named, outputs=(_OUTPUT,)))
-    yield Move(f"the answer in attempt {number}: Complete", ev.Complete(attempt=number), delivery)
+    yield Move(f"{who} calls in attempt {number}: Progress", cmd.Progress(**named, outputs=(_OUTPUT,)))
+    yield Move(f"the answer in attempt {number}: Complete", cmd.Complete(attempt=number), delivery)
 
 
 def _shown(command: Command) -> str:
     name = type(command).__name__
     match command:
-        case ev.DeliveryFailed(again=again):
+        case cmd.DeliveryFailed(again=again):
             return f"{name}({again=})"
-        case ev.ConfirmCancel(confirmed=confirmed):
+        case cmd.ConfirmCancel(confirmed=confirmed):
             return f"{name}({confirmed=})"
-        case ev.Resolved(resolution=resolution):
+        case cmd.Resolved(resolution=resolution):
             return f"{name}({[c.agent_id for c in resolution.candidates]})"
         case _:
             return name

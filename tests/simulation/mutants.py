@@ -46,10 +46,10 @@ FAULTS = {
         "        if not finished:\n            await self._put_back(work.key, h.policy.reconcile_every_s)\n",
         "        if not finished:\n            await self._settle(work.key)\n",
     ),
-    "the deadline is noted and not obeyed": ("errands.py", "(ev.Expire(),)", "()"),
+    "the deadline is noted and not obeyed": ("errands.py", "(cmd.Expire(),)", "()"),
     "a cancel is noted and not obeyed": (
         "errands.py",
-        "(ev.ConfirmCancel(confirmed=False),)",
+        "(cmd.ConfirmCancel(confirmed=False),)",
         "()",
     ),
     "a refused offer is forgotten": (

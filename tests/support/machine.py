@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness, Role
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import HandoffContext, HandoffOptions, Mode, Package
-from a2a_handoff.core.events import Command, Event, State
+from a2a_handoff.core.events import Event, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.core.machine import decide
 from a2a_handoff.core.policy import Policy
@@ -56,7 +58,7 @@ def request(
     deadline_at: float = NOW + 3600,
     replay_safe: bool = False,
     wait_for_agent_s: float | None = None,
-) -> ev.Request:
+) -> cmd.Request:
     context = HandoffContext(
         correlation_id=CORRELATION,
         source_agent=path[-1],
@@ -67,7 +69,7 @@ def request(
         handoff_chain=path,
     )
     options = HandoffOptions(replay_safe=replay_safe, wait_for_agent_s=wait_for_agent_s)
-    return ev.Request(
+    return cmd.Request(
         handoff_id=handoff_id,
         tenant="default",
         sender=path[-1],
@@ -89,7 +91,7 @@ def request(
 class World:
     """One handoff, its log and a clock that only goes on when told."""
 
-    def __init__(self, first: ev.Request) -> None:
+    def __init__(self, first: cmd.Request) -> None:
         self.now = NOW
         self.handoff: Handoff | None = None
         self.log: list[Event] = []
@@ -119,7 +121,7 @@ def in_state(state: State) -> World:
     """A handoff that stands in ``state``, by the shortest way."""
     billing = candidate("billing")
     world = World(request(billing, candidate("senior")))
-    ack = ev.Acknowledge(agent_id="billing", attempt=1, remote=ev.Remote(task_id="r-1"))
+    ack = cmd.Acknowledge(agent_id="billing", attempt=1, remote=ev.Remote(task_id="r-1"))
     match state:
         case State.REQUESTED:
             return World(request(wait=True))
@@ -128,29 +130,29 @@ def in_state(state: State) -> World:
         case State.ACKNOWLEDGED:
             world.do(ack)
         case State.INPUT_REQUIRED:
-            world.do(ack, ev.AskCaller(attempt=1, message=b"{}"))
+            world.do(ack, cmd.AskCaller(attempt=1, message=b"{}"))
         case State.AUTH_REQUIRED:
-            world.do(ack, ev.AskCaller(attempt=1, auth=True, message=b"{}"))
+            world.do(ack, cmd.AskCaller(attempt=1, auth=True, message=b"{}"))
         case State.HANDED_OFF:
-            attach = ev.AttachChild(child_id="child", mode=Mode.TRANSFER, agent_id="billing")
-            world.do(ack, attach, ev.ChildTookOver(child_id="child"))
+            attach = cmd.AttachChild(child_id="child", mode=Mode.TRANSFER, agent_id="billing")
+            world.do(ack, attach, cmd.ChildTookOver(child_id="child"))
         case State.ESCALATED:
             boss = candidate("boss", Readiness.PERSON, Role.SUPERVISOR)
             world = World(request(billing))
             world.do(
-                ev.Decline(agent_id="billing", means=means()),
-                ev.Resolved(resolution=ev.Resolution(), means=means(supervisors=(boss,), n=2)),
+                cmd.Decline(agent_id="billing", means=means()),
+                cmd.Resolved(resolution=ev.Resolution(), means=means(supervisors=(boss,), n=2)),
             )
         case State.COMPLETED:
-            world.do(ack, ev.Complete(attempt=1))
+            world.do(ack, cmd.Complete(attempt=1))
         case State.FAILED:
-            world.do(ack, ev.Fail(attempt=1, detail="broken"))
+            world.do(ack, cmd.Fail(attempt=1, detail="broken"))
         case State.CANCELED:
-            world.do(ack, ev.Cancel(by="sender"), ev.ConfirmCancel(confirmed=True))
+            world.do(ack, cmd.Cancel(by="sender"), cmd.ConfirmCancel(confirmed=True))
         case State.RETURNED:
-            world.do(ack, ev.Release(attempt=1, reason="not mine"))
+            world.do(ack, cmd.Release(attempt=1, reason="not mine"))
         case State.EXPIRED:
-            world.do(ack, ev.Expire())
+            world.do(ack, cmd.Expire())
     assert world.h.state is state
     return world
 
@@ -160,27 +162,27 @@ def every_command() -> Sequence[Command]:
     fresh = means("senior", n=9)
     return (
         request(candidate("billing")),
-        ev.Resolved(resolution=ev.Resolution(candidates=(candidate("senior"),)), means=fresh),
-        ev.Acknowledge(agent_id="", attempt=0),
-        ev.Decline(agent_id="", means=fresh),
-        ev.DeliveryFailed(
+        cmd.Resolved(resolution=ev.Resolution(candidates=(candidate("senior"),)), means=fresh),
+        cmd.Acknowledge(agent_id="", attempt=0),
+        cmd.Decline(agent_id="", means=fresh),
+        cmd.DeliveryFailed(
             attempt=1, outcome=ev.Outcome.TARGET_UNAVAILABLE, detail="refused", means=fresh, again=False
         ),
-        ev.DeliveryUnsure(attempt=1, detail="no answer", means=fresh),
-        ev.OfferLapsed(attempt=1, means=fresh),
-        ev.TargetLost(attempt=1, detail="silent", means=fresh),
-        ev.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS, body=b"{}"),)),
-        ev.AskCaller(message=b"{}"),
-        ev.Reply(message=b"{}", message_id="m-2"),
-        ev.Complete(),
-        ev.Fail(detail="broken"),
-        ev.Release(reason="not mine"),
-        ev.Cancel(by="sender"),
-        ev.ConfirmCancel(confirmed=True),
-        ev.Expire(),
-        ev.WaitOver(means=fresh),
-        ev.AttachChild(child_id="child-2", mode=Mode.DELEGATE),
-        ev.ChildTookOver(child_id="child"),
-        ev.ChildAsks(child_id="child"),
-        ev.ChildOver(child_id="child", state=State.COMPLETED),
+        cmd.DeliveryUnsure(attempt=1, detail="no answer", means=fresh),
+        cmd.OfferLapsed(attempt=1, means=fresh),
+        cmd.TargetLost(attempt=1, detail="silent", means=fresh),
+        cmd.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS, body=b"{}"),)),
+        cmd.AskCaller(message=b"{}"),
+        cmd.Reply(message=b"{}", message_id="m-2"),
+        cmd.Complete(),
+        cmd.Fail(detail="broken"),
+        cmd.Release(reason="not mine"),
+        cmd.Cancel(by="sender"),
+        cmd.ConfirmCancel(confirmed=True),
+        cmd.Expire(),
+        cmd.WaitOver(means=fresh),
+        cmd.AttachChild(child_id="child-2", mode=Mode.DELEGATE),
+        cmd.ChildTookOver(child_id="child"),
+        cmd.ChildAsks(child_id="child"),
+        cmd.ChildOver(child_id="child", state=State.COMPLETED),
     )

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import HandoffContext, HandoffOptions, Mode, Package, Requirements
 from a2a_handoff.core.errors import HandoffError
-from a2a_handoff.core.events import Command, Event, Outcome, State
+from a2a_handoff.core.events import Event, Outcome, State
 from a2a_handoff.core.handoff import Handoff
 from a2a_handoff.core.machine import decide_all
 from a2a_handoff.core.policy import Policy
@@ -111,7 +113,7 @@ class Story:
             hop_count=above.hop_count if above else 0,
             handoff_chain=above.path if above else (sender,),
         )
-        request = ev.Request(
+        request = cmd.Request(
             handoff_id=handoff_id,
             tenant=self.tenant,
             sender=sender,
@@ -144,7 +146,7 @@ class Story:
         self._chains.add(correlation_id)
         self._commit(None, (request,), new_chain=new_chain)
         if above is not None:
-            self.do(parent, ev.AttachChild(child_id=handoff_id, mode=mode, target_open=True))
+            self.do(parent, cmd.AttachChild(child_id=handoff_id, mode=mode, target_open=True))
         return handoff_id
 
     def do(self, handoff_id: str, *commands: Command, after_s: float = 0.5) -> Handoff:
@@ -155,13 +157,13 @@ class Story:
 
     def ack(self, handoff_id: str, *, synthetic: bool = True, score: float | None = None) -> Handoff:
         holder = self.handoffs[handoff_id].holder
-        command = ev.Acknowledge(agent_id=holder, synthetic_span=synthetic, context_score=score)
+        command = cmd.Acknowledge(agent_id=holder, synthetic_span=synthetic, context_score=score)
         return self.do(handoff_id, command)
 
     def hand_over(self, child_id: str, parent_id: str, *, synthetic: bool = True) -> None:
         """The child's acceptance and the parent's end of work, in one commit."""
         self.ack(child_id, synthetic=synthetic)
-        self.do(parent_id, ev.ChildTookOver(child_id=child_id), after_s=0)
+        self.do(parent_id, cmd.ChildTookOver(child_id=child_id), after_s=0)
 
     def _commit(
         self, before: Handoff | None, commands: Iterable[Command], *, new_chain: bool = False
@@ -213,28 +215,30 @@ def a_command(draw, story: Story, handoff_id: str):
     number = h.attempt.number if h.attempt else 0
     holder = h.holder
     choices = [
-        ev.Acknowledge(agent_id=holder, synthetic_span=draw(st.booleans())),
-        ev.Decline(agent_id=holder, means=story.means()),
-        ev.DeliveryFailed(attempt=number, outcome=Outcome.TARGET_UNAVAILABLE, detail="", means=story.means()),
-        ev.DeliveryUnsure(attempt=number, detail="", means=story.means()),
-        ev.OfferLapsed(attempt=number, means=story.means()),
-        ev.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS),)),
-        ev.Complete(),
-        ev.Fail(),
-        ev.Release(),
-        ev.Cancel(by="agent-a"),
-        ev.ConfirmCancel(confirmed=True),
-        ev.Resolved(
+        cmd.Acknowledge(agent_id=holder, synthetic_span=draw(st.booleans())),
+        cmd.Decline(agent_id=holder, means=story.means()),
+        cmd.DeliveryFailed(
+            attempt=number, outcome=Outcome.TARGET_UNAVAILABLE, detail="", means=story.means()
+        ),
+        cmd.DeliveryUnsure(attempt=number, detail="", means=story.means()),
+        cmd.OfferLapsed(attempt=number, means=story.means()),
+        cmd.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS),)),
+        cmd.Complete(),
+        cmd.Fail(),
+        cmd.Release(),
+        cmd.Cancel(by="agent-a"),
+        cmd.ConfirmCancel(confirmed=True),
+        cmd.Resolved(
             resolution=ev.Resolution(
                 candidates=tuple(ev.Candidate(agent_id=a, readiness=Readiness.PROBE) for a in AGENTS)
             ),
             means=story.means(),
         ),
-        ev.WaitOver(means=story.means()),
+        cmd.WaitOver(means=story.means()),
     ]
-    choices += [ev.ChildTookOver(child_id=c.handoff_id) for c in h.children]
+    choices += [cmd.ChildTookOver(child_id=c.handoff_id) for c in h.children]
     choices += [
-        ev.ChildOver(child_id=c.handoff_id, state=story.handoffs[c.handoff_id].state)
+        cmd.ChildOver(child_id=c.handoff_id, state=story.handoffs[c.handoff_id].state)
         for c in h.children
         if story.handoffs[c.handoff_id].state.terminal
     ]
@@ -264,12 +268,12 @@ def tales(draw):
             elif kind == "accept" and h.state is State.OFFERED:
                 story.ack(handoff_id, synthetic=draw(st.booleans()))
                 if h.parent is not None and h.parent.mode is Mode.TRANSFER:
-                    story.do(h.parent.handoff_id, ev.ChildTookOver(child_id=handoff_id), after_s=0)
+                    story.do(h.parent.handoff_id, cmd.ChildTookOver(child_id=handoff_id), after_s=0)
             else:
                 story.do(handoff_id, a_command(draw, story, handoff_id))
         except HandoffError:
             continue
     for handoff_id in sorted(story.handoffs, reverse=True):
         if not story.handoffs[handoff_id].state.terminal:
-            story.do(handoff_id, ev.Expire())
+            story.do(handoff_id, cmd.Expire())
     return story

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from a2a_handoff.config import Settings
-from a2a_handoff.core import events as ev
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core.errors import Code
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.core.spans import GRPC
@@ -49,7 +49,7 @@ def busy(telemetry: Telemetry) -> dict[str, set[str]]:
     story = Story()
     h = story.request("agent-b")
     story.ack(h, score=0.5)
-    story.do(h, ev.Release())
+    story.do(h, cmd.Release())
     story.request()
     for change in story.changes:
         telemetry.record(change)

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 
-from a2a_handoff.core import events as ev
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core.spans import SpanRecord
 from a2a_handoff.telemetry.exporting import SpanQueue
 from a2a_handoff.telemetry.metrics import MetricPush
@@ -25,7 +25,7 @@ def two_hundred() -> Story:
     for _ in range(200):
         h = story.request("agent-b")
         story.ack(h)
-        story.do(h, ev.Complete())
+        story.do(h, cmd.Complete())
     return story
 
 

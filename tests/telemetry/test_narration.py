@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from a2a_handoff.core import events as ev
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core.events import Outcome
 from a2a_handoff.telemetry import Telemetry
 from tests.telemetry.conftest import Make
@@ -23,7 +23,7 @@ def lines(story: Story, telemetry: Telemetry, caplog: pytest.LogCaptureFixture) 
 def declined() -> Story:
     story = Story()
     h = story.request("agent-b", correlation_id="order-7")
-    story.do(h, ev.Decline(agent_id="agent-b", attempt=1, reason="no", means=story.means()))
+    story.do(h, cmd.Decline(agent_id="agent-b", attempt=1, reason="no", means=story.means()))
     return story
 
 
@@ -51,7 +51,7 @@ def test_a_handoff_that_goes_well_is_silent_unless_everything_is_asked_for(
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Complete())
+    story.do(h, cmd.Complete())
     caplog.set_level(logging.INFO, "a2a_handoff")
     assert lines(story, make(), caplog) == []
     caplog.set_level(logging.DEBUG, "a2a_handoff")
@@ -65,6 +65,6 @@ def test_a_failure_names_its_outcome(make: Make, caplog: pytest.LogCaptureFixtur
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Fail(agent_id="agent-b", outcome=outcome, detail="private"))
+    story.do(h, cmd.Fail(agent_id="agent-b", outcome=outcome, detail="private"))
     (line,) = lines(story, make(), caplog)
     assert line.getMessage() == f"handoff of agent-a: failed: {outcome.value}"

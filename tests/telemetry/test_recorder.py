@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from prometheus_client.parser import text_string_to_metric_families
 
 from a2a_handoff.config import Settings
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Readiness, Role
 from a2a_handoff.core.context import Mode
@@ -50,7 +51,7 @@ def straight(story: Story | None = None, **request) -> Story:
     story = story or Story()
     h = story.request("agent-b", **request)
     story.ack(h, score=0.9)
-    story.do(h, ev.Complete(), after_s=60)
+    story.do(h, cmd.Complete(), after_s=60)
     return story
 
 
@@ -63,7 +64,7 @@ def test_a_committed_chain_arrives_as_one_tree(exporting, receiver):
     story.ack(h1)
     h2 = story.request("agent-c", sender="agent-b", parent=h1, mode=Mode.TRANSFER)
     story.hand_over(h2, h1)
-    story.do(h2, ev.Complete())
+    story.do(h2, cmd.Complete())
     told(story, exporting)
     assert exporting.flush()
     assert receiver.one_root(TRACE).name == "handoff_chain"
@@ -197,7 +198,7 @@ def test_events_without_spans_move_the_mark_too(exporting):
     story = straight()
     h = story.request("agent-c")
     story.ack(h)
-    story.do(h, ev.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS),)))
+    story.do(h, cmd.Progress(outputs=(ev.Output(kind=ev.OutputKind.STATUS),)))
     told(story, exporting)
     assert exporting.flush()
     assert exporting.exported_position == len(story.steps)
@@ -226,9 +227,9 @@ def test_c064_retries_returns_and_drops_are_counted_apart_from_outcomes(make):
     story = Story()
     h1 = story.request("agent-b", "agent-c")
     for _ in range(2):
-        story.do(h1, ev.DeliveryFailed(attempt=1, outcome=Outcome.TIMEOUT, detail="", means=story.means()))
+        story.do(h1, cmd.DeliveryFailed(attempt=1, outcome=Outcome.TIMEOUT, detail="", means=story.means()))
     story.ack(h1)
-    story.do(h1, ev.Complete())
+    story.do(h1, cmd.Complete())
     story.request()
     told(story, telemetry)
     assert total(telemetry, "handoff_outcomes_total") == 2
@@ -245,7 +246,7 @@ def test_a_handoff_that_comes_back_after_acceptance_can_be_told_from_a_success(m
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Release())
+    story.do(h, cmd.Release())
     told(story, telemetry)
     assert total(telemetry, "handoff_duration_seconds_count", error_type="released") == 0
     assert total(telemetry, "handoff_outcomes_total", handoff_state="returned", handoff_engaged="true") == 1
@@ -256,7 +257,7 @@ def test_a_task_that_expires_is_counted_so_that_completion_is_not_flattered(make
     story = Story()
     h = story.request("agent-b")
     story.ack(h)
-    story.do(h, ev.Expire())
+    story.do(h, cmd.Expire())
     told(story, telemetry)
     assert total(telemetry, "handoff_task_duration_seconds_count", a2a_task_state="TASK_STATE_FAILED") == 1
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import TypeAdapter
 
+from a2a_handoff.core import commands as cmd
 from a2a_handoff.core import events as ev
 from a2a_handoff.core.agents import Generation, Readiness, Role
+from a2a_handoff.core.commands import Command
 from a2a_handoff.core.context import EXTENSION_URI, Mode
 from a2a_handoff.core.errors import HandoffError
-from a2a_handoff.core.events import Command, OutputKind, State
+from a2a_handoff.core.events import OutputKind, State
 from a2a_handoff.core.handoff import Handoff, evolve
 from a2a_handoff.ports import RemoteState
 from a2a_handoff.wire import notices
@@ -67,9 +69,9 @@ def _status(text: str, message_id: str) -> ev.Output:
 
 def _working(*outputs: ev.Output) -> World:
     world = World(request(candidate("billing"), candidate("senior")))
-    world.do(ev.Acknowledge(agent_id="billing", attempt=1, remote=ev.Remote(task_id="r-1")))
+    world.do(cmd.Acknowledge(agent_id="billing", attempt=1, remote=ev.Remote(task_id="r-1")))
     if outputs:
-        world.do(ev.Progress(attempt=1, outputs=outputs))
+        world.do(cmd.Progress(attempt=1, outputs=outputs))
     return world
 
 
@@ -168,9 +170,9 @@ def test_once_it_was_working_a_task_is_not_submitted_again() -> None:
 def test_the_history_is_what_the_caller_and_the_target_said_in_their_order() -> None:
     world = _working(_status("reading", "s-1"), _status("writing", "s-2"))
     world.do(
-        ev.AskCaller(attempt=1, message=_said("which month?", "s-3")),
-        ev.Reply(message=_said("March", "m-2", role="ROLE_USER"), message_id="m-2"),
-        ev.Complete(attempt=1, message=_said("done", "s-4")),
+        cmd.AskCaller(attempt=1, message=_said("which month?", "s-3")),
+        cmd.Reply(message=_said("March", "m-2", role="ROLE_USER"), message_id="m-2"),
+        cmd.Complete(attempt=1, message=_said("done", "s-4")),
     )
     view = _view(world)
     assert _texts(view.history) == ["hello", "reading", "writing", "which month?", "March"]
@@ -180,17 +182,17 @@ def test_the_history_is_what_the_caller_and_the_target_said_in_their_order() -> 
 
 def test_a_question_is_the_status_until_it_is_answered() -> None:
     world = _working()
-    world.do(ev.AskCaller(attempt=1, message=_said("which month?", "s-3")))
+    world.do(cmd.AskCaller(attempt=1, message=_said("which month?", "s-3")))
     assert _texts([_view(world).status_message]) == ["which month?"]
     assert _texts(_view(world).history) == ["hello"]
-    world.do(ev.Reply(message=_said("March", "m-2", role="ROLE_USER"), message_id="m-2"))
+    world.do(cmd.Reply(message=_said("March", "m-2", role="ROLE_USER"), message_id="m-2"))
     assert _texts(_view(world).history) == ["hello", "which month?", "March"]
     assert "March" not in _view(world).status_message.decode()
 
 
 def test_a_final_message_that_is_missing_does_not_leave_an_older_one_in_its_place() -> None:
     world = _working(_status("halfway", "s-1"))
-    world.do(ev.Complete(attempt=1))
+    world.do(cmd.Complete(attempt=1))
     assert _view(world).status_message == b""
     assert _texts(_view(world).history) == ["hello", "halfway"]
 
@@ -269,8 +271,8 @@ def test_odd_artifacts_do_not_spoil_the_task() -> None:
 def test_the_stream_tells_of_every_switch_and_of_the_confirmation() -> None:
     world = World(request(candidate("billing"), candidate("senior")))
     world.do(
-        ev.Decline(agent_id="billing", means=means("senior", n=2), reason="busy"),
-        ev.Acknowledge(agent_id="senior", attempt=2),
+        cmd.Decline(agent_id="billing", means=means("senior", n=2), reason="busy"),
+        cmd.Acknowledge(agent_id="senior", attempt=2),
     )
     told = [(update, _data(update.message)) for update in _told(world) if isinstance(update, StatusUpdate)]
     assert [(data["event"], data["target_agent"], update.state) for update, data in told] == [
@@ -285,20 +287,20 @@ def test_the_stream_tells_of_every_switch_and_of_the_confirmation() -> None:
 
 def test_the_caller_hears_that_an_agent_does_not_answer_and_who_is_responsible_meanwhile() -> None:
     world = World(request(candidate("billing")))
-    world.do(ev.DeliveryUnsure(attempt=1, detail="no answer yet", means=means()))
+    world.do(cmd.DeliveryUnsure(attempt=1, detail="no answer yet", means=means()))
     told = _told(world)[-1]
     assert isinstance(told, StatusUpdate)
     assert (_data(told.message)["event"], told.state) == ("ack_overdue", RemoteState.SUBMITTED)
     assert "you stay responsible" in _texts([told.message])[0]
     assert _view(world).status_message == told.message
-    world.do(ev.Acknowledge(agent_id="billing", attempt=1))
+    world.do(cmd.Acknowledge(agent_id="billing", attempt=1))
     assert _data(_view(world).status_message)["event"] == "handoff_confirmed"
 
 
 def test_a_target_at_work_whose_stream_was_cut_is_no_news_to_the_caller() -> None:
     world = _working()
     before = _told(world)
-    world.do(ev.DeliveryUnsure(attempt=1, detail="the stream ended before the task", means=means()))
+    world.do(cmd.DeliveryUnsure(attempt=1, detail="the stream ended before the task", means=means()))
     assert _told(world) == before
 
 
@@ -320,9 +322,9 @@ def test_a_returned_task_lists_every_attempt_and_its_reason() -> None:
         )
     )
     world.do(
-        ev.Decline(agent_id="billing", means=means("senior", n=2), reason="busy"),
-        ev.Decline(agent_id="senior", means=means(n=3), reason="not mine"),
-        ev.Resolved(resolution=ev.Resolution(), means=means(n=4)),
+        cmd.Decline(agent_id="billing", means=means("senior", n=2), reason="busy"),
+        cmd.Decline(agent_id="senior", means=means(n=3), reason="not mine"),
+        cmd.Resolved(resolution=ev.Resolution(), means=means(n=4)),
     )
     view = _view(world)
     assert view.state is RemoteState.REJECTED
@@ -363,16 +365,16 @@ def test_a_failure_without_a_word_is_explained() -> None:
     assert "billing" in _texts([view.status_message])[0]
     assert "broken" in _texts([view.status_message])[0]
     word = _working()
-    word.do(ev.Fail(attempt=1, message=_said("disk full", "s-1")))
+    word.do(cmd.Fail(attempt=1, message=_said("disk full", "s-1")))
     assert _texts([_view(word).status_message]) == ["disk full"]
 
 
 def test_what_the_broker_says_is_not_part_of_the_history() -> None:
     world = World(request(candidate("billing")))
     assert _data(_view(world).status_message)["event"] == "handoff_started"
-    world.do(ev.Acknowledge(agent_id="billing", attempt=1))
+    world.do(cmd.Acknowledge(agent_id="billing", attempt=1))
     assert _data(_view(world).status_message)["event"] == "handoff_confirmed"
-    world.do(ev.Complete(attempt=1))
+    world.do(cmd.Complete(attempt=1))
     assert _texts(_view(world).history) == ["hello"]
 
 
@@ -438,9 +440,9 @@ def test_a_task_that_was_handed_on_shows_its_leaf() -> None:
     view = _view(root).continued_by(_view(leaf))
     assert (view.id, view.context_id, view.state) == ("h-1", "c-1", RemoteState.WORKING)
     leaf.do(
-        ev.Acknowledge(agent_id="senior", attempt=1),
-        ev.Progress(attempt=1, outputs=(_status("on it", "s-1"), _chunk("a", "1", append=False))),
-        ev.AskCaller(attempt=1, message=_said("which?", "s-2")),
+        cmd.Acknowledge(agent_id="senior", attempt=1),
+        cmd.Progress(attempt=1, outputs=(_status("on it", "s-1"), _chunk("a", "1", append=False))),
+        cmd.AskCaller(attempt=1, message=_said("which?", "s-2")),
     )
     view = _view(root).continued_by(_view(leaf))
     assert view.state is RemoteState.INPUT_REQUIRED
@@ -457,8 +459,8 @@ def test_a_task_that_was_handed_on_shows_its_leaf() -> None:
 def test_a_task_that_ended_by_its_child_shows_the_childs_result() -> None:
     root = in_state(State.HANDED_OFF)
     leaf = _leaf()
-    leaf.do(ev.Acknowledge(agent_id="senior", attempt=1), ev.Complete(attempt=1, message=_said("done")))
-    root.do(ev.ChildOver(child_id="child", state=State.COMPLETED))
+    leaf.do(cmd.Acknowledge(agent_id="senior", attempt=1), cmd.Complete(attempt=1, message=_said("done")))
+    root.do(cmd.ChildOver(child_id="child", state=State.COMPLETED))
     view = _view(root).continued_by(_view(leaf))
     assert view.state is RemoteState.COMPLETED
     assert _texts([view.status_message]) == ["done"]
@@ -467,12 +469,12 @@ def test_a_task_that_ended_by_its_child_shows_the_childs_result() -> None:
 
 def test_outputs_of_root_and_leaf_stand_side_by_side() -> None:
     root = _working(_chunk("a", "draft", append=False), _status("handing on", "s-0"))
-    attach = ev.AttachChild(child_id="child", mode=Mode.TRANSFER, agent_id="billing")
-    root.do(attach, ev.ChildTookOver(child_id="child"))
+    attach = cmd.AttachChild(child_id="child", mode=Mode.TRANSFER, agent_id="billing")
+    root.do(attach, cmd.ChildTookOver(child_id="child"))
     leaf = _leaf()
     leaf.do(
-        ev.Acknowledge(agent_id="senior", attempt=1),
-        ev.Complete(
+        cmd.Acknowledge(agent_id="senior", attempt=1),
+        cmd.Complete(
             attempt=1,
             message=_said("done", "s-9"),
             outputs=(_chunk("a", "final", append=False), _chunk("b", "more", append=False)),
@@ -524,7 +526,7 @@ def test_each_generation_has_its_rule_for_the_history(
 def test_a_task_looks_as_each_generation_wants_it() -> None:
     world = _working(_chunk("a", "1", append=False), _chunk("b", "2", append=False))
     world.now += 1.5
-    world.do(ev.Complete(attempt=1, message=_said("done")))
+    world.do(cmd.Complete(attempt=1, message=_said("done")))
     view = _view(world)
     new, old, first = (json.loads(task_json(view, generation)) for generation in Generation)
     assert new["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -564,9 +566,9 @@ def test_a_page_always_has_its_token() -> None:
 def _whole_story() -> World:
     world = _working(_chunk("a", "1", append=False), _status("half", "s-1"), _chunk("a", "2", last=True))
     world.do(
-        ev.AskCaller(attempt=1, message=_said("which?", "s-2")),
-        ev.Reply(message=_said("that", "m-2", role="ROLE_USER"), message_id="m-2"),
-        ev.Complete(attempt=1, message=_said("done", "s-3"), outputs=(_chunk("b", "x", append=False),)),
+        cmd.AskCaller(attempt=1, message=_said("which?", "s-2")),
+        cmd.Reply(message=_said("that", "m-2", role="ROLE_USER"), message_id="m-2"),
+        cmd.Complete(attempt=1, message=_said("done", "s-3"), outputs=(_chunk("b", "x", append=False),)),
     )
     return world
 
@@ -603,19 +605,19 @@ def test_a_snapshot_in_the_first_generation_is_a_status_and_every_artifact_so_fa
     first, *rest = (json.loads(body) for body in StreamWriter(V0_1).write(_view(world)))
     assert (first["status"]["state"], first["final"]) == ("working", False)
     assert [body["artifact"]["index"] for body in rest] == [0, 1]
-    world.do(ev.Complete(attempt=1))
+    world.do(cmd.Complete(attempt=1))
     *artifacts, last = (json.loads(body) for body in StreamWriter(V0_1).write(_view(world)))
     assert (len(artifacts), last["final"]) == (2, True)
 
 
 def test_a_reply_is_told_only_if_it_moves_the_task() -> None:
     world = _working()
-    world.do(ev.Reply(message=_said("more", "m-2", role="ROLE_USER"), message_id="m-2"))
+    world.do(cmd.Reply(message=_said("more", "m-2", role="ROLE_USER"), message_id="m-2"))
     assert len(_told(world)) == 2
     asked = _working()
     asked.do(
-        ev.AskCaller(attempt=1, message=_said("which?", "s-2")),
-        ev.Reply(message=_said("that", "m-2", role="ROLE_USER"), message_id="m-2"),
+        cmd.AskCaller(attempt=1, message=_said("which?", "s-2")),
+        cmd.Reply(message=_said("that", "m-2", role="ROLE_USER"), message_id="m-2"),
     )
     states = [update.state for update in _told(asked) if isinstance(update, StatusUpdate)]
     assert states[-2:] == [RemoteState.INPUT_REQUIRED, RemoteState.WORKING]
@@ -623,7 +625,7 @@ def test_a_reply_is_told_only_if_it_moves_the_task() -> None:
 
 def test_events_of_the_broker_alone_are_not_told() -> None:
     world = World(request(candidate("billing")))
-    refused = ev.DeliveryFailed(
+    refused = cmd.DeliveryFailed(
         attempt=1, outcome=ev.Outcome.TARGET_UNAVAILABLE, detail="refused", means=means("billing")
     )
     assert [type(event).__name__ for event in world.do(refused)] == ["RedeliveryScheduled"]
@@ -654,10 +656,10 @@ _outputs = st.lists(
 ).map(tuple)
 _commands: st.SearchStrategy[Command] = st.one_of(
     st.sampled_from(every_command()[1:]),
-    st.just(ev.Acknowledge(agent_id="billing", attempt=1)),
-    st.builds(ev.Progress, outputs=_outputs),
-    st.builds(ev.Complete, outputs=_outputs, message=st.sampled_from([b"", _said("done", "s-9")])),
-    st.builds(ev.AskCaller, outputs=_outputs, message=st.just(_said("which?", "s-5"))),
+    st.just(cmd.Acknowledge(agent_id="billing", attempt=1)),
+    st.builds(cmd.Progress, outputs=_outputs),
+    st.builds(cmd.Complete, outputs=_outputs, message=st.sampled_from([b"", _said("done", "s-9")])),
+    st.builds(cmd.AskCaller, outputs=_outputs, message=st.just(_said("which?", "s-5"))),
 )
 
 
@@ -702,7 +704,7 @@ def _texts_of(body: bytes) -> list[str]:
 def test_any_story_is_a_task_and_a_stream_in_every_generation(commands: list[Command]) -> None:
     world = World(request(candidate("billing"), candidate("senior")))
     for command in commands:
-        if isinstance(command, ev.Progress) and any(o.body == b"{}" for o in command.outputs):
+        if isinstance(command, cmd.Progress) and any(o.body == b"{}" for o in command.outputs):
             continue
         try:
             world.do(command)

@@ -33,7 +33,7 @@ from a2a_handoff.notify.relayed import RelayedNotifier
 from a2a_handoff.ports import Clock, Gate, Late, Principal, StoreUnavailable, Usage
 from a2a_handoff.ports import Scope as Allowed
 from a2a_handoff.security.principals import TENANT, within
-from a2a_handoff.security.quotas import Quotas
+from a2a_handoff.security.quotas import Quotas, RatedGate
 from a2a_handoff.security.sites import Sites
 from a2a_handoff.security.urls import OutboundPolicy
 from a2a_handoff.service import Ports, Service
@@ -156,6 +156,13 @@ class Application:
         if service.replicas is not None:
             service.replicas.on_departed = self._mark.inherit
         self._gate = gate = gate_of(settings, policy, self.clock)
+        self.quotas = quotas = Quotas(
+            streams_max=settings.max_streams,
+            streams_each=settings.max_streams_each,
+            rate=settings.max_rate,
+            burst=settings.max_burst,
+        )
+        rated = RatedGate(gate, quotas) if quotas.rated else gate
         self._cards = CardPages(
             self.registry,
             caller=self._caller,
@@ -164,9 +171,6 @@ class Application:
             default_tenant=settings.default_tenant,
         )
         bounds = Bounds.of(settings)
-        self.quotas = quotas = Quotas(
-            streams_max=settings.max_streams, streams_each=settings.max_streams_each
-        )
         operations = Operations(
             self.broker,
             quotas=quotas,
@@ -175,13 +179,13 @@ class Application:
         )
         self._sites = Sites(loopback=settings.loopback, public_url=settings.public_url)
         self._a2a = A2ASurface(
-            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, bounds=bounds
+            operations, gate=rated, telemetry=self.telemetry, clock=self.clock, bounds=bounds
         )
         self._legacy = LegacySurface(
-            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, bounds=bounds
+            operations, gate=rated, telemetry=self.telemetry, clock=self.clock, bounds=bounds
         )
         self._grpc = _grpc_surface(
-            operations, gate=gate, telemetry=self.telemetry, clock=self.clock, settings=settings
+            operations, gate=rated, telemetry=self.telemetry, clock=self.clock, settings=settings
         )
         calls = NativeCalls(self.broker, settings=settings)
         rest = RestSurface(self.broker, calls, service.drain, settings=settings)
@@ -190,18 +194,20 @@ class Application:
             self.broker,
             calls,
             service.bulletin,
-            gate=gate,
+            gate=rated,
             quotas=quotas,
             telemetry=self.telemetry,
             clock=self.clock,
             settings=settings,
         )
-        self._native = native_routes(rest, live, gate)
-        self._inside = Starlette(routes=self._native, exception_handlers=_REFUSALS)
+        self._native = native_routes(rest, live, rated)
+        # What comes from within this process was counted where it came in.
+        inside = self._native if rated is gate else native_routes(rest, live, gate)
+        self._inside = Starlette(routes=inside, exception_handlers=_REFUSALS)
         self._callbacks = CallbackSurface(
             service.callbacks, service.dispatcher.hearing, relate=relate, bounds=bounds
         )
-        self._mcp = McpSurface(self._within, gate=gate, bounds=bounds)
+        self._mcp = McpSurface(self._within, gate=rated, bounds=bounds)
         self._cold = self._cold_app()
         self._queue: tuple[QueueReading, ...] = ()
         self._late: dict[Late, tuple[int, float]] = {}

@@ -335,6 +335,15 @@ class Settings(BaseModel):
         ge=1,
         le=1_000_000,
     )
+    max_rate: int | None = _setting(
+        None,
+        "How many requests, or frames of a WebSocket, of one principal of a tenant are taken in the long "
+        "run; each broker counts for itself. Without authentication all callers are one. Unset: any number.",
+        unit="requests/s",
+        ge=1,
+        le=1_000_000,
+    )
+    max_burst: int = _setting(100, "How many of them may come at once.", unit="requests", ge=1, le=1_000_000)
     arrival: float = _seconds(
         60, "How long a request may take to arrive whole; then its connection is closed.", ge=0.05, le=3_600
     )

@@ -89,7 +89,7 @@ class SocketSurface:
         self.bulletin = bulletin
         self.settings = settings
         self.gate = gate
-        self._quotas = quotas
+        self.quotas = quotas
         self._telemetry = telemetry
         self._clock = clock
 
@@ -106,7 +106,7 @@ class SocketSurface:
             principal.require(Allowed.WORK)
             if self.broker.inbox.closing:
                 raise HandoffError(Code.UNAVAILABLE, "The broker is stopping; try another one.")
-            with self._quotas.hold(principal):
+            with self.quotas.hold(principal):
                 await receive()
                 await send({"type": "websocket.accept", "subprotocol": chosen})
                 await _Socket(self, principal, receive, send).run()
@@ -312,6 +312,7 @@ class _Socket:
         opening = _Opening()
         try:
             kind, opening = _open(body, self._surface.settings.max_values)
+            self._surface.quotas.spend(self._principal)
             asked = native.decode(frames.FROM_CLIENT[kind], body)
             return await self._do(asked, opening)
         except Exception as fault:  # noqa: BLE001 - a fault of ours is answered as every other

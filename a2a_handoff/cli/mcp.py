@@ -45,9 +45,8 @@ def serve(place: Place, caller: Caller, *, anew: bool) -> int:
     """
     try:
         from a2a_handoff.transports.mcp import server  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        missing = str(error.name).partition(".")[0]
-        raise Failed(f"mcp: the package {missing!r} is missing: {INSTALL}", code=FAILED) from None
+    except ImportError:
+        raise Failed(f"mcp needs the extra mcp: {INSTALL}", code=FAILED) from None
     url, direct = place.url.rstrip("/"), is_direct(place.url)
     caller = replace(caller, headers=place.headers())
     return asyncio.run(_serve(url, caller, server.make_server, direct=direct, anew=anew))

@@ -190,15 +190,17 @@ def test_an_address_that_is_none_is_told_at_once() -> None:
     assert "is not the address of a broker" in done.stderr
 
 
-def test_c096_without_the_extra_it_says_what_to_install() -> None:
+@pytest.mark.parametrize("package", ["mcp", "mcp_types"])
+def test_c096_without_the_extra_it_says_what_to_install(package: str) -> None:
     script = (
-        "import sys; sys.modules['mcp'] = None; from a2a_handoff.cli import main; sys.exit(main(['mcp']))"
+        f"import sys; sys.modules['{package}'] = None; "
+        "from a2a_handoff.cli import main; sys.exit(main(['mcp']))"
     )
     done = subprocess.run(
         (sys.executable, "-c", script), capture_output=True, text=True, timeout=WAIT_S, cwd=ROOT, check=False
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "a2a-handoff: mcp: the package 'mcp' is missing: pip install 'a2a-handoff[mcp]'\n"
+    assert done.stderr == "a2a-handoff: mcp needs the extra mcp: pip install 'a2a-handoff[mcp]'\n"
 
 
 def _run(*flags: str) -> subprocess.CompletedProcess[str]:

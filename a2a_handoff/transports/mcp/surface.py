@@ -103,10 +103,9 @@ class McpSurface:
                     module = await asyncio.to_thread(
                         importlib.import_module, "a2a_handoff.transports.mcp.server"
                     )
-                except ImportError as error:
+                except ImportError:
                     raise HandoffError(
-                        Code.NOT_FOUND,
-                        f"This broker was installed without MCP ({error.name}). Where it runs: {INSTALL}",
+                        Code.NOT_FOUND, f"This broker lacks the extra mcp. Where it runs: {INSTALL}"
                     ) from None
                 self._manager = await self._made(module.make_server)
             return self._manager

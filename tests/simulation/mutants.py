@@ -33,8 +33,8 @@ FAULTS = {
     ),
     "work is dropped when the store is away": (
         "dispatcher.py",
-        "        except StoreUnavailable:\n            await self._claims.put_back(key, 1.0)\n        except Exception",
-        "        except StoreUnavailable:\n            await self._claims.settle(key)\n        except Exception",
+        "        except StoreUnavailable:\n            await self._claims.put_back(key, 1.0)\n        except WorkLost",
+        "        except StoreUnavailable:\n            await self._claims.settle(key)\n        except WorkLost",
     ),
     "a cut stream is the end": (
         "talk.py",

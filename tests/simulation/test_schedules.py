@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.mutants import found_by
+from tests.simulation.mutants import FAULTS, ROOT, found_by
 from tests.simulation.time import NothingWillHappen, VirtualLoop
 from tests.simulation.world import Broken, World, simulate
 
@@ -46,6 +46,13 @@ def test_a_seed_is_the_same_schedule_each_time() -> None:
 def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     """The other faults need more schedules: ``python -m tests.simulation.mutants``."""
     assert found_by(fault, tmp_path, seeds=CHUNK) > 0
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_can_still_be_planted(fault: str) -> None:
+    name, right, wrong = FAULTS[fault]
+    assert (ROOT / "a2a_handoff" / name).read_text(encoding="utf-8").count(right) == 1
+    assert right != wrong
 
 
 def test_the_world_notices_what_is_begun_twice() -> None:

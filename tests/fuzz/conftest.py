@@ -5,6 +5,7 @@ The broker listens as ``serve`` does, on the same protocol with the same limits.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -21,8 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.agents import Agent, card, completes
-from tests.support.running import Broker, broker, handoff_context, running, sse_data
-from tests.support.wire import eventually
+from tests.support.running import WAIT_S, Broker, broker, handoff_context, running, sse_data
 
 settings.register_profile(
     "fuzz",
@@ -79,12 +79,18 @@ class Watched:
 
         What requests before it began has ended by then.
         """
-        eventually(lambda: not self.broker.app.service.dispatcher.running)
+        if self.broker.app.service.dispatcher.running:
+            self.broker.loop.run(self._rests())
         page = self.http.get("/api/handoffs", params={"limit": 3}).json()
         agents = self.http.get("/api/agents").json()["agents"]
         names = ("agent_id", "platform", "workspace", "capabilities", "role", "card_url", "registered_at")
         shown = [{name: agent.get(name) for name in names} for agent in agents]
         return page["total"], [h["handoff_id"] for h in page["handoffs"]], shown
+
+    async def _rests(self) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while self.broker.app.service.dispatcher.running:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
 
     def is_well(self) -> None:
         """It answers a good request, and has logged no fault of its own."""

@@ -108,7 +108,7 @@ def _open(b: Broker) -> int:
     return b.app.quotas.open_of("default", "")
 
 
-def test_a_tail_that_is_not_read_ends_and_goes_on_from_the_last_event(house: House) -> None:
+def test_c078_a_tail_that_is_not_read_ends_and_goes_on_from_the_last_event(house: House) -> None:
     task = house.task()
     log = house.b.http.get(f"/api/handoffs/{task}/events", params={"limit": 1_000}).json()["events"]
     with connected(house.b.url) as raw:

@@ -207,7 +207,7 @@ def too_many(values_max: int) -> HandoffError:
 
 
 def _has_more(body: bytes, values_max: int) -> bool:
-    """Whether there are too many values: a body of small ones costs a hundred times what its text does.
+    """Whether there are too many values: what a body costs grows with them more than with its bytes.
 
     A value stands after a comma or an opening bracket, or is the whole, so these are counted; an empty
     list counts twice. That is quick, but counts those in strings too, so only what is over the limit by

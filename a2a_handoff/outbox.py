@@ -44,6 +44,8 @@ from a2a_handoff.wire.native import views
 EVENTS_MARK = "events"
 #: How often a broker that stands by looks whether another one still publishes, in seconds.
 STANDBY_S = 5.0
+#: A broker that stops tells the last events for at most so long, in seconds.
+LAST_S = 1.0
 
 _LOG = logging.getLogger("a2a_handoff.outbox")
 #: How often the mark is moved at most, in seconds.
@@ -83,6 +85,8 @@ class Outbox:
         self._standby_s = standby_s
         self._log = ""
         self._after = 0
+        self._publishing = False
+        self._moved = asyncio.Event()
         self._marked = (0, 0.0)
         self._pending_at: float | None = None
         self._chores: list[asyncio.Task[None]] = []
@@ -107,8 +111,18 @@ class Outbox:
         self._chores = [chores.begin(self._run, "outbox")]
 
     async def stop(self) -> None:
-        """Tell nothing more. What was not told is told after the next start, or by another broker."""
+        """Tell what the log has by now, if the stream takes it within ``LAST_S``, and nothing more.
+
+        What was not told is told after the next start, or by another broker.
+        """
+        with contextlib.suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(LAST_S):
+                end = await self._store.log_end()
+                while self._publishing and self._after < end:
+                    self._moved.clear()
+                    await self._moved.wait()
         await chores.end(self._chores)
+        self._cease()
 
     async def _run(self) -> None:
         again_s = _AGAIN_S
@@ -116,9 +130,11 @@ class Outbox:
             while True:
                 try:
                     await self._publish(log)
+                    self._cease()
                     again_s = _AGAIN_S
                     await self._stand_by()
                 except (StreamUnavailable, StoreUnavailable) as error:
+                    self._cease()
                     if again_s > _AGAIN_S:  # what passes at once is not worth a word
                         self._say(str(error))
                     with contextlib.suppress(StoreUnavailable):
@@ -133,6 +149,7 @@ class Outbox:
         while True:
             end = await self._stream.end()
             after, sequence = await self._position(end), end.sequence
+            self._after, self._publishing = after, True
             self._say("")
             while True:
                 page = await self._next(log, after)
@@ -176,6 +193,11 @@ class Outbox:
             tracestate=trace.tracestate,
         )
 
+    def _cease(self) -> None:
+        """Another broker tells the log from now on, or nobody can."""
+        self._publishing = False
+        self._moved.set()
+
     # --- where it is -----------------------------------------------------------------------------
 
     async def _position(self, end: StreamEnd) -> int:
@@ -196,6 +218,7 @@ class Outbox:
     async def _keep(self, after: int) -> None:
         """Keep how far it is, now and then."""
         self._after = after
+        self._moved.set()
         marked, at = self._marked
         now = self._clock.monotonic()
         if marked != after and now - at >= _MARK_EVERY_S:
@@ -228,4 +251,4 @@ class Outbox:
         self.trouble = trouble
 
 
-__all__ = ["EVENTS_MARK", "STANDBY_S", "Outbox"]
+__all__ = ["EVENTS_MARK", "LAST_S", "STANDBY_S", "Outbox"]

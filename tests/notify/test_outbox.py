@@ -129,6 +129,23 @@ def test_who_stands_by_leaves_alone_what_another_one_keeps_up() -> None:
     _play(scene)
 
 
+def test_what_the_log_has_when_a_broker_stops_is_told_before_it_ends() -> None:
+    async def scene(world: World, stream: MemoryStream) -> None:
+        async with _outbox(world, stream):
+            await _write(world, "a")
+            await _until(lambda: len(stream.kept) == 2)
+            await _write(world, "b", "c")
+        assert stream.positions == [1, 2, 3, 4, 5, 6]
+        looks = stream.looks
+        async with _outbox(world, stream):
+            await _until(lambda: stream.looks > looks)
+            stream.shut = True  # nobody waits for a stream that takes nothing
+            await _write(world, "d")
+        assert len(stream.kept) == 6
+
+    _play(scene)
+
+
 def test_what_could_not_be_told_is_told_later_and_its_age_is_known() -> None:
     async def scene(world: World, stream: MemoryStream) -> None:
         async with _outbox(world, stream) as outbox:

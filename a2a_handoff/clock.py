@@ -41,15 +41,15 @@ class SteadyTime:
         wall, monotonic = self._wall(), self._monotonic()
         passed = monotonic - last_monotonic
         set_by = wall - last_wall - passed
-        ahead = max(0.0, ahead - set_by - passed / 2)
-        if ahead > AHEAD_MAX_S:
+        ahead -= set_by + passed / 2
+        if not 0.0 < ahead <= AHEAD_MAX_S:
             ahead = 0.0
         self._last = (wall, monotonic, ahead)
-        if abs(set_by) > TOLD_S:
+        if not -TOLD_S <= set_by <= TOLD_S:
             _tell(set_by, ahead)
         return wall + ahead
 
-    def ahead(self) -> float:
+    def ahead_s(self) -> float:
         """Seconds that ``now`` is ahead of the wall clock, which was set back; else 0."""
         self.now()
         return self._last[2]
@@ -72,22 +72,16 @@ def _tell(set_by: float, ahead: float) -> None:
         )
 
 
-class SystemClock:
+class SystemClock(SteadyTime):
     """The machine's clock and random numbers."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(wall, monotonic)
         self._chance = random.Random()
         self._last_ms = 0
         self._sequence = 0
-        self._steady = SteadyTime(time.time, time.monotonic)
-
-    def now(self) -> float:
-        """Epoch seconds, which do not go back."""
-        return self._steady.now()
-
-    def ahead_s(self) -> float:
-        """Seconds that ``now`` is ahead of the machine's clock, which was set back; else 0."""
-        return self._steady.ahead()
 
     def monotonic(self) -> float:
         """Seconds that never go back."""

@@ -97,7 +97,7 @@ class VirtualClock:
         return self._steady.now()
 
     def ahead_s(self) -> float:
-        return self._steady.ahead()
+        return self._steady.ahead_s()
 
     def monotonic(self) -> float:
         return self._loop.time()

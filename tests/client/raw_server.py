@@ -20,6 +20,7 @@ from a2a_handoff.client import A2AClient
 from a2a_handoff.core.agents import Agent, Binding, Generation, Interface
 from a2a_handoff.ports import AgentError, Delivery, Update
 from a2a_handoff.security.urls import OutboundPolicy
+from tests.support.streams import listening
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ async def raw_server(handler: Handler, tls: ssl.SSLContext | None = None) -> Asy
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.open.add(writer)
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+        try:
             request = await read_request(reader)
             server.requests.append(request)
             work = asyncio.ensure_future(handler(request, writer))
@@ -75,16 +76,11 @@ async def raw_server(handler: Handler, tls: ssl.SSLContext | None = None) -> Asy
                 step.cancel()
                 with contextlib.suppress(OSError, asyncio.CancelledError):
                     await step
-        with contextlib.suppress(OSError):
-            writer.close()
-        server.open.discard(writer)
+        finally:
+            server.open.discard(writer)
 
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    server.port = listener.sockets[0].getsockname()[1]
-    try:
+    async with listening(serve, tls) as server.port:
         yield server
-    finally:
-        listener.close()
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:

@@ -38,6 +38,7 @@ from tests.client.raw_server import (
     until,
     working,
 )
+from tests.support.streams import listening
 
 both = pytest.mark.parametrize("streaming", [False, True], ids=["unary", "stream"])
 
@@ -87,16 +88,12 @@ def test_an_untrusted_certificate_means_tls_failed_and_nothing_was_sent(
 def test_a_handshake_that_hangs_ends_with_the_connect_limit_as_not_sent() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
     async def body() -> None:
-        listener = await asyncio.start_server(hang, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        async with client(connect_s=0.2) as made:
+        async with listening(hang) as port, client(connect_s=0.2) as made:
             with pytest.raises(AgentError) as caught:
                 # The wait for the answer is shorter, and must not hide that nothing was sent.
                 await collect(made, agent_at(f"https://127.0.0.1:{port}/"), first_wait_s=0.05)
-        listener.close()
         assert caught.value.detail == "no connection in time"
         assert (caught.value.sent, caught.value.again) == (Sent.NO, True)
 
@@ -223,18 +220,15 @@ def test_a_kept_connection_that_the_server_has_closed_does_not_fail_what_can_be_
         await read_request(reader)
         writer.write(answer(rpc(TASK_DONE["task"])).replace(b"Connection: close\r\n", b""))
         await read_request(reader)  # the next request on the same connection is read and dropped
-        writer.close()
 
     async def body() -> None:
-        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with client() as made:
-            agent = agent_at(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/")
+        async with listening(serve) as port, client() as made:
+            agent = agent_at(f"http://127.0.0.1:{port}/")
             for _ in range(2):
                 assert (await made.get(agent, "t-1")).remote_task_id == "t-1"
             with pytest.raises(AgentError) as caught:
                 await collect(made, agent)
             assert caught.value.sent is Sent.MAYBE
-        listener.close()
         assert connections == 2
 
     run(body())

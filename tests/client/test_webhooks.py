@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -26,6 +25,7 @@ from tests.client.raw_server import (
     run,
     until,
 )
+from tests.support.streams import listening
 
 HEADERS = (("Content-Type", "application/a2a+json"), ("X-A2A-Notification-Id", "n-1"))
 
@@ -109,25 +109,23 @@ def test_a_connection_is_kept_and_if_it_was_closed_that_is_no_failure() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections, over
         connections += 1
-        with contextlib.suppress(EOFError, OSError):
+        try:
             for _ in range(2):
                 await read_request(reader)
                 writer.write(answer(b"").replace(b"Connection: close\r\n", b""))
             await read_request(reader)  # the third request on the connection is read and dropped
-        writer.close()
-        await writer.wait_closed()
-        over += 1
+        finally:
+            over += 1
 
     async def body() -> None:
-        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
-        client = WebhookClient(OutboundPolicy(allow_private=True), now=lambda: 1_000.0)
-        for expected in (1, 1, 2, 2):
-            assert (await client.post(url, HEADERS, b"{}", timeout_s=5)).status == 200
-            assert connections == expected
-        await client.close()
-        await until(lambda: over == connections)
-        listener.close()
+        async with listening(serve) as port:
+            client = WebhookClient(OutboundPolicy(allow_private=True), now=lambda: 1_000.0)
+            for expected in (1, 1, 2, 2):
+                answered = await client.post(f"http://127.0.0.1:{port}/", HEADERS, b"{}", timeout_s=5)
+                assert answered.status == 200
+                assert connections == expected
+            await client.close()
+            await until(lambda: over == connections)
 
     run(body())
 

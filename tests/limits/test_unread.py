@@ -173,7 +173,12 @@ def test_who_reads_slowly_but_reads_gets_all_of_it(house: House) -> None:
 
 def test_a_stream_of_grpc_that_is_not_read_ends_and_says_so_when_it_is_read_on(house: House) -> None:
     task = house.task()
-    large = [("grpc.max_receive_message_length", -1)]
+    large = [
+        ("grpc.max_receive_message_length", -1),
+        # Else the client makes ever more room, by what it measures, and may take all without reading it.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 65_536),
+    ]
     with grpc.insecure_channel(f"127.0.0.1:{house.b.app.grpc_port}", large) as channel:
         stub = a2a_pb2_grpc.A2AServiceStub(channel)
         events = stub.SubscribeToTask(a2a_pb2.SubscribeToTaskRequest(id=task), timeout=60)

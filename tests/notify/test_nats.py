@@ -27,6 +27,7 @@ from a2a_handoff.notify.nats import PENDING_MAX, NatsNotifier, wake_subject
 from tests.notify.credentials import credentials
 from tests.support.nats import Nats, nats_server
 from tests.support.running import broker, kept_port
+from tests.support.streams import listening
 from tests.support.wire import eventually, metric
 
 WAIT_S = 20.0
@@ -388,15 +389,12 @@ def test_a_password_is_not_sent_where_tls_is_asked_for_and_not_spoken(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id":"x","version":"2.11.0","headers":true,"max_payload":1048576}\r\n')
         heard.append(await reader.read(1_000))
-        writer.close()
 
     async def scene() -> None:
-        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        async with _notifier(f"tls://u:s3cret@127.0.0.1:{port}"):
-            await _until(lambda: caplog.records)
-        listening.close()
-        await _until(lambda: heard)
+        async with listening(serve) as port:
+            async with _notifier(f"tls://u:s3cret@127.0.0.1:{port}"):
+                await _until(lambda: caplog.records)
+            await _until(lambda: heard)
 
     with caplog.at_level(logging.INFO, "a2a_handoff"):
         _run(scene())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -107,13 +105,13 @@ def test_a_broker_that_stood_still_does_not_send_what_another_sent_meanwhile(tmp
         a.register("worker", card=card(url))
         task = a.send("once", context={"target_agent": "worker"})
         assert door.came.wait(WAIT_S)
-        os.kill(a.pid, signal.SIGSTOP)
+        a.freeze()
         try:
             # The other one finds that its lease has ended, asks the agent anew, and sends the task.
             assert b.ended(task["id"])["state"] == "completed"
             door.open()
         finally:
-            os.kill(a.pid, signal.SIGCONT)
+            a.thaw()
         # It goes on, and has no second try at it.
         again = a.send("next", context={"target_agent": "worker"})
         assert a.ended(again["id"])["state"] == "completed"
@@ -129,12 +127,12 @@ def test_a_result_that_comes_to_a_broker_that_stood_still_counts_once(tmp_path: 
         task = a.send("once", context={"target_agent": "worker"})
         assert door.came.wait(WAIT_S)
         a.until(task["id"], "acknowledged")
-        os.kill(a.pid, signal.SIGSTOP)
+        a.freeze()
         try:
             door.open()
             assert b.ended(task["id"])["state"] == "completed"
         finally:
-            os.kill(a.pid, signal.SIGCONT)
+            a.thaw()
         assert a.ended(task["id"])["state"] == "completed"
         log = a.log(task["id"])
         assert log.count("handoff_completed") == 1

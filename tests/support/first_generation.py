@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.streams import listening
+
 CARD: dict[str, Any] = {
     "name": "First",
     "description": None,
@@ -193,10 +195,8 @@ def _http(status: int, body: Any) -> bytes:
 async def first_generation_agent() -> AsyncGenerator[FirstGenerationAgent]:
     """A running agent on a port of its own."""
     agent = FirstGenerationAgent()
-    listener = await asyncio.start_server(agent.serve, "127.0.0.1", 0)
-    agent.port = listener.sockets[0].getsockname()[1]
-    try:
-        yield agent
-    finally:
-        agent.release.set()
-        listener.close()
+    async with listening(agent.serve) as agent.port:
+        try:
+            yield agent
+        finally:
+            agent.release.set()

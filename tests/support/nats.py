@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import halt
 from tests.support.running import kept_port
 from tests.support.wire import eventually
 
@@ -66,7 +67,8 @@ class Nats:
 
     def freeze(self) -> None:
         """Let it do nothing, with its connections open."""
-        self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        halt(self._process.pid)
 
     def thaw(self) -> None:
         """Let it go on."""

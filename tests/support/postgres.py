@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from a2a_handoff.stores import open_store
+from tests.support.processes import halt
 from tests.support.required import missing
 from tests.support.running import kept_port
 from tests.support.wire import eventually
@@ -119,16 +120,15 @@ class Postgres:
 
     def freeze(self) -> None:
         """Let all of it do nothing, with its connections open."""
-        self._signal(signal.SIGSTOP)
+        for one in self.processes():
+            with suppress(ProcessLookupError):
+                halt(one)
 
     def thaw(self) -> None:
         """Let it go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
         for one in self.processes():
             with suppress(ProcessLookupError):
-                os.kill(one, number)
+                os.kill(one, signal.SIGCONT)
 
     def stop(self, number: int = signal.SIGINT) -> None:
         """Cut all connections and stop; with SIGQUIT as in a crash."""

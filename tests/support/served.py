@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.processes import halt
 from tests.support.running import kept_port, send_params
 from tests.support.wire import eventually
 
@@ -130,7 +131,7 @@ class Served:
 
     def freeze(self) -> None:
         """Let it do nothing, with its connections open."""
-        os.kill(self.pid, signal.SIGSTOP)
+        halt(self.pid)
 
     def thaw(self) -> None:
         """Let it go on."""

@@ -39,7 +39,7 @@ from tests.support.postgres import Postgres, programs
 
 SIZES = (10_000, 100_000, 1_000_000)
 CALLERS = 16
-READS = 200
+READS = 1000
 LEAST = 0.9
 _DAYS_S = 30 * 86_400.0
 _TOGETHER = 10_000

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from a2a_handoff import chores
 from a2a_handoff.broadcasts import BROADCASTS_TOPIC
+from a2a_handoff.core.agents import PRESENCE_WINDOW_S
 from a2a_handoff.ledger import WORK_TOPIC, Ledger
 from a2a_handoff.ports import Departed, Ends, Notifier, SharedStore, StoreUnavailable
 from a2a_handoff.presence import SIGNS_TOPIC
@@ -22,7 +23,8 @@ from a2a_handoff.registry import NEWS_TOPIC, Registry
 
 #: Seconds after which news are read that no hint told of.
 LOOK_S = 0.5
-#: Seconds between two exchanges of signs of life; who is heard for the first time is told of at once.
+#: Seconds between two exchanges of signs of life; who is heard for the first time is told of at once. A
+#: sign is two of them old at most, and must not be older than the time for which one makes an agent present.
 SIGNS_S = 3.0
 #: Seconds between two looks for brokers that are gone; it takes two to be sure.
 BURY_S = 2.0
@@ -36,7 +38,17 @@ _LOG = logging.getLogger("a2a_handoff.replicas")
 class Replicas:
     """Lives with the other brokers on ``store``."""
 
-    def __init__(self, *, store: SharedStore, ledger: Ledger, registry: Registry, notifier: Notifier) -> None:
+    def __init__(
+        self,
+        *,
+        store: SharedStore,
+        ledger: Ledger,
+        registry: Registry,
+        notifier: Notifier,
+        presence_s: float = PRESENCE_WINDOW_S,
+    ) -> None:
+        """``presence_s``: how long a pull agent is present after a call."""
+        self._signs_every_s = min(SIGNS_S, presence_s / 3)
         self._store = store
         self._ledger = ledger
         self._registry = registry
@@ -114,7 +126,7 @@ class Replicas:
                     _LOG.warning("signs of life of agents are not shared now: %s", error)
                     await asyncio.sleep(_AGAIN_S)
                     continue
-                await signs.wait(timeout_s=SIGNS_S)
+                await signs.wait(timeout_s=self._signs_every_s)
 
     async def _share(self) -> None:
         mine, soon = self._registry.presence.take_signs()

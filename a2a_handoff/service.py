@@ -164,7 +164,13 @@ class Service:
         self.replicas = (
             None
             if shared is None
-            else Replicas(store=shared, ledger=ledger, registry=registry, notifier=notifier)
+            else Replicas(
+                store=shared,
+                ledger=ledger,
+                registry=registry,
+                notifier=notifier,
+                presence_s=settings.presence,
+            )
         )
         self.housekeeping = Housekeeping(
             store=store, feed=feed, notifier=notifier, clock=clock, keep_s=settings.retention

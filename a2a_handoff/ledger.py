@@ -184,7 +184,7 @@ class Ledger:
                     if reroute is not None and reroutes < _REROUTES_MAX:
                         reroutes += 1
                         request = replace(request, resolution=reroute(full))
-        raise HandoffError(Code.UNAVAILABLE, "The parent handoff changes too fast; try again.")
+        raise HandoffError(Code.UNAVAILABLE, "What this handoff depends on changes too fast; try again.")
 
     async def change(
         self,
@@ -280,7 +280,8 @@ class Ledger:
         writes = [self._write(before, steps)]
         befores: list[Handoff | None] = [before]
         with ExitStack() as locks:
-            await self._climb(before, steps, now, locks, writes, befores)
+            if before.parent is not None:
+                await self._climb(before, steps, now, locks, writes, befores)
             commit = Commit(
                 writes=tuple(writes), now=now, settled=settled, slots=need.slots, beyond=need.beyond
             )

@@ -392,11 +392,10 @@ class Registry:
 
     def eligible(self, handoff: Handoff) -> frozenset[str]:
         """Which of the frozen candidates could be offered the handoff right now."""
-        named = fold(handoff.target_agent)
         return frozenset(
             candidate.agent_id
             for candidate in handoff.candidates
-            if self._can_be_asked(handoff.tenant, candidate.agent_id, named=fold(candidate.agent_id) == named)
+            if self._can_be_asked(handoff.tenant, candidate.agent_id, named=handoff.names(candidate.agent_id))
         )
 
     def _can_be_asked(self, tenant: str, agent_id: str, *, named: bool) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from a2a_handoff import chores
 from a2a_handoff.broadcasts import BROADCASTS_TOPIC
-from a2a_handoff.core.agents import PRESENCE_WINDOW_S
 from a2a_handoff.ledger import WORK_TOPIC, Ledger
 from a2a_handoff.ports import Departed, Ends, Notifier, SharedStore, StoreUnavailable
 from a2a_handoff.presence import SIGNS_TOPIC
@@ -45,7 +44,7 @@ class Replicas:
         ledger: Ledger,
         registry: Registry,
         notifier: Notifier,
-        presence_s: float = PRESENCE_WINDOW_S,
+        presence_s: float,
     ) -> None:
         """``presence_s``: how long a pull agent is present after a call."""
         self._signs_every_s = min(SIGNS_S, presence_s / 3)

@@ -315,7 +315,7 @@ class Settings(BaseModel):
     max_values: int = _setting(
         200_000,
         "Most values in the JSON of a request, or in a message of gRPC: numbers, texts, objects and lists, "
-        "those in each other too. Ten megabytes of small ones would hold up everybody for seconds.",
+        "those in each other too. Reading them costs by their number, and holds up everybody else.",
         ge=1_000,
         le=100_000_000,
     )

@@ -59,10 +59,6 @@ class Quotas:
                 retry_after_s=result.state.retry_after,
             )
 
-    def open_of(self, tenant: str, name: str) -> int:
-        """How much a principal has open."""
-        return self._open[tenant, name]
-
     @contextmanager
     def hold(self, principal: Principal) -> Generator[None]:
         """Something of a caller's is open meanwhile.

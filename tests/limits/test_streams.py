@@ -55,7 +55,7 @@ def opened(b: Broker, who: str) -> Generator[None]:
         came = answer.iter_raw()  # which would be closed if it were forgotten
         next(came)
         yield
-    eventually(lambda: not b.app.quotas.open_of("default", who))
+    eventually(lambda: not b.app.quotas._open["default", who])
 
 
 # --- every surface that streams or waits -----------------------------------------------------------
@@ -206,7 +206,7 @@ def test_without_authentication_nobody_is_told_apart(tmp_path: Path) -> None:
     with broker(tmp_path, max_streams=3, max_streams_each=1) as b:
         with _anonymous(b), _anonymous(b), _anonymous(b), b.http.stream("GET", "/api/events") as refused:
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-        eventually(lambda: not b.app.quotas.open_of("default", ""))
+        eventually(lambda: not b.app.quotas._open["default", ""])
         with _anonymous(b):
             pass
 

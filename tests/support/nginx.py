@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 
+from tests.support.required import missing
 from tests.support.running import kept_port
 from tests.support.wire import eventually
 
@@ -25,11 +25,7 @@ CONFIG = Path(__file__).parents[2] / "deploy" / "nginx.conf"
 
 def _program() -> str:
     found = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
-    if found:
-        return found
-    if os.environ.get("TEST_SERVICES") == "required":
-        pytest.fail("there is no nginx: apt-get install nginx-light")
-    pytest.skip("there is no nginx: apt-get install nginx-light")
+    return found or missing("there is no nginx: apt-get install nginx-light")
 
 
 @contextmanager

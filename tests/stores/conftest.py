@@ -13,7 +13,7 @@ from a2a_handoff.ports import Store
 from a2a_handoff.stores import SqliteStore
 from a2a_handoff.stores.postgres import PostgresStore
 from tests.support.memory_store import MemoryData, MemoryStore
-from tests.support.postgres import postgres_server
+from tests.support.postgres import Postgres, postgres_server
 
 LEASE_S = 30.0
 
@@ -56,3 +56,23 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Disk]:
         server.drop(name)
     else:
         yield Disk(lambda: SqliteStore(tmp_path / "store.db", lease_s=LEASE_S))
+
+
+@pytest.fixture
+def server() -> Postgres:
+    return postgres_server()
+
+
+@pytest.fixture
+def database(server: Postgres) -> Generator[str]:
+    name = server.migrated()
+    yield name
+    server.drop(name)
+
+
+@pytest.fixture
+def empty(server: Postgres) -> Generator[str]:
+    """A database without tables."""
+    name = server.fresh()
+    yield name
+    server.drop(name)
